@@ -1,0 +1,33 @@
+# What each AUTO|ON|OFF option found. A missing optional library is one STATUS line and a stub.
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+
+function(copus_feature name found detail)
+  if(COPUS_${name} STREQUAL "OFF")
+    set(COPUS_HAVE_${name} OFF PARENT_SCOPE)
+    message(STATUS "COPUS_${name}: off, as asked")
+  elseif(found)
+    set(COPUS_HAVE_${name} ON PARENT_SCOPE)
+    message(STATUS "COPUS_${name}: ${detail}")
+  elseif(COPUS_${name} STREQUAL "ON")
+    message(FATAL_ERROR "COPUS_${name}=ON, but it was not found. Install it (scripts/setup.sh does) or use AUTO or OFF.")
+  else()
+    set(COPUS_HAVE_${name} OFF PARENT_SCOPE)
+    message(STATUS "COPUS_${name}: not found, built without")
+  endif()
+endfunction()
+
+if(NOT COPUS_ONEDNN STREQUAL "OFF")
+  find_package(OneDNN QUIET)
+endif()
+copus_feature(ONEDNN "${OneDNN_FOUND}" "oneDNN ${OneDNN_VERSION}")
+
+# Our own loops share the OpenMP threads of oneDNN. ThreadSanitizer cannot see into libgomp, so there they run serially.
+if(NOT COPUS_SANITIZE MATCHES "thread")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()

@@ -1,0 +1,178 @@
+// What a run is told: one struct a section of the JSON file (docs/configuration.md explains every
+// key).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace copus {
+
+enum class Family { llama, qwen2, gpt2 };
+
+// Llama 3's frequency scaling of RoPE, under Hugging Face's names.
+struct RopeScaling {
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  std::int64_t original_max_positions = 8192;
+};
+
+// Everything that shapes a model. `preset` and `from` are resolved into the plain keys before
+// anything reads them.
+struct ModelConfig {
+  Family family = Family::llama;
+  std::int64_t layers = 0;
+  std::int64_t hidden = 0;         // C
+  std::int64_t heads = 0;          // H
+  std::int64_t kv_heads = 0;       // K
+  std::int64_t ffn = 0;            // F
+  std::int64_t vocab = 0;          // V, unpadded
+  std::int64_t seq_len = 0;        // T a run trains on
+  std::int64_t max_positions = 0;  // the model's maximum; GPT-2: rows of its position table
+  bool tie_embeddings = false;
+  double rope_theta = 10000.0;
+  std::optional<RopeScaling> rope_scaling;
+  double norm_eps = 1e-5;
+  double dropout = 0.0;
+  std::string preset;  // as the user wrote it, or empty
+  std::string from;    // checkpoint or Hugging Face directory to start from, or empty
+
+  std::int64_t head_dim() const { return hidden / heads; }  // D
+  bool has_qkv_bias() const { return family != Family::llama; }
+  bool is_gpt2() const {
+    return family == Family::gpt2;
+  }  // LayerNorm, learned positions, GELU, biases everywhere
+};
+
+struct DataSource {
+  std::string path;  // a directory, a glob or a shard
+  double weight = 1.0;
+};
+struct DataConfig {
+  std::vector<DataSource> train, val;
+  std::optional<std::int64_t> epochs;  // none: unlimited
+  bool shuffle = true;
+};
+
+struct BatchStep {
+  std::int64_t tokens = 0;     // from this token count on
+  std::int64_t sequences = 0;  // global batch
+};
+struct BatchConfig {
+  std::int64_t sequences = 0;
+  std::optional<std::int64_t> micro;  // none: "auto"
+  std::int64_t min = 0, max = 0;      // 0: the same as sequences
+  std::vector<BatchStep> schedule;    // empty: constant
+};
+
+struct OptimizerConfig {
+  std::string name = "adamw";
+  double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double clip = 1.0;  // 0: none
+};
+
+enum class ScheduleKind { constant, cosine, wsd };
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::constant;
+  std::int64_t warmup_tokens = 0;
+  std::int64_t decay_tokens =
+      0;  // cosine: 0 means up to train.tokens; wsd: length of the final decay
+  double min_lr_ratio = 0.1;
+};
+
+enum class LrRule { none, sqrt, linear };
+enum class BetaRule { fixed, half_life };
+enum class DecayRule { fixed, timescale };
+struct BatchRuleConfig {
+  LrRule lr = LrRule::none;
+  BetaRule beta = BetaRule::fixed;
+  DecayRule weight_decay = DecayRule::fixed;
+  std::int64_t reference_batch = 0;  // 0: the first step's
+};
+
+enum class Precision { fp32, bf16 };
+struct TrainConfig {
+  std::int64_t tokens = 0;
+  std::uint64_t seed = 1;
+  Precision precision = Precision::fp32;
+  std::int64_t eval_every_tokens = 0;  // 0: only at the end
+  std::int64_t eval_tokens = 0;        // 0: all of data.val
+  bool deterministic = true;
+  std::int64_t max_skipped_steps = 10;  // stop after this many not-finite steps in a row
+};
+
+enum class Recompute { none, selective, full };
+struct ParallelConfig {  // none: "auto"
+  std::optional<int> dp, tp, pp;
+  std::optional<int> virtual_stages;
+  std::optional<int> zero;
+  std::optional<bool> sequence_parallel;
+  std::optional<Recompute> recompute;
+};
+
+struct GnsConfig {
+  std::int64_t every_steps = 16;
+  std::int64_t half_life_tokens = 0;  // 0: 1/50 of train.tokens
+  double confidence = 0.9;
+};
+
+enum class AdaptMode { off, log, suggest, act };
+enum class Objective { plain, sqrt_lr, normalized };
+struct ScriptedSwitch {
+  std::optional<std::int64_t> tokens, step;  // exactly one
+  std::optional<std::int64_t> batch, micro;
+  std::optional<int> dp, tp, pp;
+};
+struct AdaptConfig {
+  AdaptMode mode = AdaptMode::off;
+  std::int64_t interval_steps = 100;
+  Objective objective = Objective::plain;
+  double calibration = 1.0;
+  double margin = 0.05;
+  std::int64_t horizon_tokens = 0;  // 0: to the end of the run
+  std::int64_t min_dwell_steps = 50;
+  std::vector<ScriptedSwitch> script;
+};
+
+struct ClusterConfig {
+  std::string attention_kernel = "flash";  // flash | flash1 | fused | unfused
+  std::string norm_kernel = "fused";       // fused | plain
+  std::string hardware = "measure";        // preset, profile file or "measure"
+  std::int64_t nodes = 1, gpus_per_node = 1;
+  double internode_gbps_per_gpu = 400.0;  // Gbit/s
+};
+
+struct CheckpointConfig {
+  std::int64_t every_tokens = 0;  // 0: only at the end
+  std::int64_t keep = 3;
+  bool async = true;
+};
+struct LogConfig {
+  std::int64_t every_steps = 1;
+  bool tensorboard = false;
+};
+
+enum class DeviceChoice { automatic, cpu, cuda };
+enum class TransportChoice { automatic, thread, mpi, nccl };
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  BatchRuleConfig batch_rule;
+  TrainConfig train;
+  ParallelConfig parallel;
+  GnsConfig gns;
+  AdaptConfig adapt;
+  ClusterConfig cluster;
+  CheckpointConfig checkpoint;
+  LogConfig log;
+  DeviceChoice device = DeviceChoice::automatic;
+  TransportChoice transport = TransportChoice::automatic;
+  std::string run_dir;
+};
+
+}  // namespace copus

@@ -1,0 +1,37 @@
+// Element types of tensors.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace copus {
+
+enum class DType : std::uint8_t { f32, bf16, i32, u8 };
+
+constexpr std::int64_t size_of(DType t) {
+  switch (t) {
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::bf16:
+      return 2;
+    case DType::u8:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr std::string_view name_of(DType t) {
+  switch (t) {
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
+  }
+  return "?";
+}
+
+}  // namespace copus

@@ -1,0 +1,93 @@
+// Every scalar formula, once, for host and device. Kernels supply loops, loads and reductions,
+// never formulas. All are branch-free (selects only) so that a compiler vectorises the loop around
+// them, and a NaN stays a NaN.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "copus/core/hd.h"
+
+namespace copus::math {
+
+namespace detail {
+COPUS_HD float bits_to_float(std::uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+COPUS_HD std::uint32_t float_to_bits(float value) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+}  // namespace detail
+
+// e^x within 2 ulp; 0 below -87.3 (so a logit of -inf has probability 0), +inf above 88.7.
+// x = n ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor polynomial, 2^n by the exponent bits.
+COPUS_HD float exp(float x) {
+  constexpr float kLog2e = 1.44269504088896341f;
+  constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+  constexpr float kRound =
+      12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low mantissa bits
+  float const clamped = x > 88.8f ? 88.8f : (x < -87.4f ? -87.4f : x);
+  float const shifted = std::fma(clamped, kLog2e, kRound);
+  float const n = shifted - kRound;
+  float r = std::fma(n, -kLn2High, clamped);
+  r = std::fma(n, -kLn2Low, r);
+  float p = 1.0f / 5040.0f;
+  p = std::fma(p, r, 1.0f / 720.0f);
+  p = std::fma(p, r, 1.0f / 120.0f);
+  p = std::fma(p, r, 1.0f / 24.0f);
+  p = std::fma(p, r, 1.0f / 6.0f);
+  p = std::fma(p, r, 0.5f);
+  p = std::fma(p, r, 1.0f);
+  p = std::fma(p, r, 1.0f);
+  // 2^n in two factors: n may be 128, whose own exponent does not exist.
+  std::uint32_t const biased = detail::float_to_bits(shifted) - detail::float_to_bits(kRound);
+  float const half = detail::bits_to_float((biased + 126u) << 23);  // 2^(n-1)
+  float const value = p * half * 2.0f;
+  return x < -87.3f ? 0.0f : value;
+}
+
+COPUS_HD float sigmoid(float x) {
+  return 1.0f / (1.0f + exp(-x));
+}
+
+// GELU, tanh form (Hendrycks and Gimpel 2016): 0.5 x (1 + tanh(u)) = x sigmoid(2u), u =
+// sqrt(2/pi)(x + 0.044715 x^3).
+COPUS_HD float gelu_inner(float x) {
+  constexpr float kScale = 1.5957691216057308f;  // 2 sqrt(2/pi)
+  return kScale * x * std::fma(0.044715f * x, x, 1.0f);
+}
+COPUS_HD float gelu(float x) {
+  return x * sigmoid(gelu_inner(x));
+}
+COPUS_HD float gelu_grad(float x) {
+  constexpr float kScale = 1.5957691216057308f;
+  float const s = sigmoid(gelu_inner(x));
+  float const d_inner = kScale * std::fma(3.0f * 0.044715f * x, x, 1.0f);
+  return std::fma(x * s * (1.0f - s), d_inner, s);
+}
+
+COPUS_HD float silu(float x) {
+  return x * sigmoid(x);
+}
+COPUS_HD float silu_grad(float x) {
+  float const s = sigmoid(x);
+  return s * std::fma(x, 1.0f - s, 1.0f);
+}
+
+// One element of AdamW (Loshchilov and Hutter 2019). `grad` is already averaged and clipped.
+struct AdamScalars {
+  float lr, beta1, beta2, eps, weight_decay;
+  float correction1, correction2;  // 1 - product of the betas so far
+};
+COPUS_HD void adamw(float& weight, float& m, float& v, float grad, const AdamScalars& s) {
+  m = std::fma(s.beta1, m, (1.0f - s.beta1) * grad);
+  v = std::fma(s.beta2, v, (1.0f - s.beta2) * grad * grad);
+  float const step = (m / s.correction1) / (std::sqrt(v / s.correction2) + s.eps);
+  weight = std::fma(-s.lr, std::fma(s.weight_decay, weight, step), weight);
+}
+
+}  // namespace copus::math

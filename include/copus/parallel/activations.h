@@ -1,0 +1,81 @@
+// The tensors a stage keeps and scribbles on for one micro-batch: the one list that the arena is
+// cut from, the memory plan adds up and the model's code indexes.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "copus/core/config.h"
+#include "copus/core/dtype.h"
+#include "copus/parallel/layout.h"
+
+namespace copus {
+
+struct TensorSpec {
+  const char* name = "";
+  DType dtype = DType::f32;
+  int dims = 0;
+  std::array<std::int64_t, 4> size{};
+
+  std::int64_t numel() const;
+  std::int64_t bytes() const;  // rounded up as Arena::take does
+};
+
+// Kept from a layer's forward to its backward. N = B T.
+enum class Saved : std::uint8_t {
+  x_in,   // (N, C) block input
+  norm1,  // (N, C) normalised input of attention
+  mean1,
+  rstd1,  // (N); mean: LayerNorm only
+  qkv,    // (B, T, H + 2 K, D) after bias and rope: q heads, k heads, v heads
+  att,    // (B, T, H, D) attention output before its projection
+  lse,    // (B, H, T)
+  x_mid,  // (N, C) after the attention residual
+  norm2,
+  mean2,
+  rstd2,
+  gate_up,  // (N, 2 F): gate then up; GPT-2: (N, F) before GELU
+  ffn,      // (N, F) after the nonlinearity
+  count
+};
+std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& layout,
+                                      std::int64_t micro);  // by Saved
+
+// Shared by all layers and live only within one forward or backward.
+enum class Scratch : std::uint8_t {
+  ids,
+  targets,  // (N) i32
+  branch,   // (N, C) a branch's output on its way to the residual; the gradient of a norm's output
+            // in backward
+  d_x,      // (N, C) gradient of the residual stream
+  d_qkv,    // as qkv
+  d_att,    // as att
+  d_gate_up,  // as gate_up
+  d_ffn,      // (N, F)
+  count
+};
+std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
+                                        std::int64_t micro);
+
+// First and last stage only.
+enum class Head : std::uint8_t {
+  final_norm,  // (N, C)
+  final_mean,
+  final_rstd,  // (N)
+  x_final,     // (N, C) output of the last block
+  d_final,     // (N, C)
+  logits,      // (head_rows, V padded, local)
+  row_max,
+  row_sum,
+  target_logit,
+  losses,  // (N)
+  count
+};
+std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
+                                     std::int64_t micro);
+
+// Rows of logits held at a time: the loss and its gradient go over the micro-batch in pieces of
+// this many rows.
+std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro);
+
+}  // namespace copus

@@ -1,0 +1,77 @@
+#include "copus/core/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "copus/core/error.h"
+
+namespace copus {
+
+struct Log::State {
+  spdlog::logger logger{"copus"};
+  std::string prefix;
+  bool terminal = false;
+  bool live_line = false;  // an unfinished line stands on the terminal
+
+  void write(spdlog::level::level_enum level, std::string_view line) {
+    if (live_line) {
+      std::fputs("\r\033[K", stderr);
+      live_line = false;
+    }
+    logger.log(level, "{}{}", prefix, line);
+    logger.flush();
+  }
+};
+
+Log::Log(int rank, bool console) : state_(std::make_unique<State>()) {
+  if (rank != 0) state_->prefix = fmt::format("[rank {:02}] ", rank);
+  if (console) {
+    // stderr: with --json, stdout is one JSON document and nothing else.
+    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    sink->set_pattern("%v");
+    state_->logger.sinks().push_back(std::move(sink));
+    state_->terminal = isatty(STDERR_FILENO) == 1;
+  }
+}
+
+Log::~Log() {
+  if (state_ && state_->live_line) std::fputs("\n", stderr);
+}
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+
+void Log::attach_file(const std::string& path) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    sink->set_pattern("%Y-%m-%d %H:%M:%S %v");
+    state_->logger.sinks().push_back(std::move(sink));
+  } catch (const spdlog::spdlog_ex& e) {
+    throw IoError(fmt::format("{}: cannot open the log file: {}", path, e.what()));
+  }
+}
+
+void Log::info(std::string_view line) {
+  state_->write(spdlog::level::info, line);
+}
+void Log::warn(std::string_view line) {
+  state_->write(spdlog::level::warn, fmt::format("warning: {}", line));
+}
+void Log::error(std::string_view line) {
+  state_->write(spdlog::level::err, fmt::format("error: {}", line));
+}
+
+void Log::live(std::string_view line) {
+  if (!state_->terminal) return;
+  std::fputs(fmt::format("\r\033[K{}", line).c_str(), stderr);
+  std::fflush(stderr);
+  state_->live_line = true;
+}
+
+bool Log::console_is_terminal() const {
+  return state_->terminal;
+}
+
+}  // namespace copus

@@ -1,0 +1,94 @@
+#include "copus/parallel/activations.h"
+
+#include <algorithm>
+
+#include "copus/parallel/params.h"
+
+namespace copus {
+namespace {
+
+struct Sizes {
+  std::int64_t b, t, n, c, h, k, d, f, v;
+};
+
+Sizes sizes_of(const ModelConfig& m, const Layout& l, std::int64_t micro) {
+  std::int64_t const kv_local = std::max<std::int64_t>(1, m.kv_heads / l.tp);
+  return {micro,        m.seq_len,    micro * m.seq_len,        m.hidden, m.heads / l.tp, kv_local,
+          m.head_dim(), m.ffn / l.tp, padded_vocab(m, l) / l.tp};
+}
+
+TensorSpec spec(const char* name, DType dtype, std::initializer_list<std::int64_t> sizes) {
+  TensorSpec s{name, dtype, static_cast<int>(sizes.size()), {}};
+  std::copy(sizes.begin(), sizes.end(), s.size.begin());
+  return s;
+}
+
+}  // namespace
+
+std::int64_t TensorSpec::numel() const {
+  std::int64_t n = 1;
+  for (int i = 0; i < dims; ++i) n *= size[static_cast<std::size_t>(i)];
+  return n;
+}
+
+std::int64_t TensorSpec::bytes() const {
+  return (numel() * size_of(dtype) + 63) / 64 * 64;
+}
+
+std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& layout,
+                                      std::int64_t micro) {
+  Sizes const s = sizes_of(model, layout, micro);
+  std::int64_t const mean = model.is_gpt2() ? s.n : 0, in = model.is_gpt2() ? s.f : 2 * s.f;
+  return {spec("x_in", DType::f32, {s.n, s.c}),
+          spec("norm1", DType::f32, {s.n, s.c}),
+          spec("mean1", DType::f32, {mean}),
+          spec("rstd1", DType::f32, {s.n}),
+          spec("qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
+          spec("att", DType::f32, {s.b, s.t, s.h, s.d}),
+          spec("lse", DType::f32, {s.b, s.h, s.t}),
+          spec("x_mid", DType::f32, {s.n, s.c}),
+          spec("norm2", DType::f32, {s.n, s.c}),
+          spec("mean2", DType::f32, {mean}),
+          spec("rstd2", DType::f32, {s.n}),
+          spec("gate_up", DType::f32, {s.n, in}),
+          spec("ffn", DType::f32, {s.n, s.f})};
+}
+
+std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
+                                        std::int64_t micro) {
+  Sizes const s = sizes_of(model, layout, micro);
+  return {spec("ids", DType::i32, {s.n}),
+          spec("targets", DType::i32, {s.n}),
+          spec("branch", DType::f32, {s.n, s.c}),
+          spec("d_x", DType::f32, {s.n, s.c}),
+          spec("d_qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
+          spec("d_att", DType::f32, {s.b, s.t, s.h, s.d}),
+          spec("d_gate_up", DType::f32, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
+          spec("d_ffn", DType::f32, {s.n, s.f})};
+}
+
+std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro) {
+  // 64 MiB of logits at a time: small against the weights, large enough that the products stay
+  // efficient.
+  constexpr std::int64_t kElements = std::int64_t{1} << 24;
+  Sizes const s = sizes_of(model, layout, micro);
+  std::int64_t const rows = std::max<std::int64_t>(16, kElements / s.v / 16 * 16);
+  return std::min(s.n, rows);
+}
+
+std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
+                                     std::int64_t micro) {
+  Sizes const s = sizes_of(model, layout, micro);
+  return {spec("final_norm", DType::f32, {s.n, s.c}),
+          spec("final_mean", DType::f32, {model.is_gpt2() ? s.n : 0}),
+          spec("final_rstd", DType::f32, {s.n}),
+          spec("x_final", DType::f32, {s.n, s.c}),
+          spec("d_final", DType::f32, {s.n, s.c}),
+          spec("logits", DType::f32, {head_rows(model, layout, micro), s.v}),
+          spec("row_max", DType::f32, {s.n}),
+          spec("row_sum", DType::f32, {s.n}),
+          spec("target_logit", DType::f32, {s.n}),
+          spec("losses", DType::f32, {s.n})};
+}
+
+}  // namespace copus
