@@ -59,6 +59,7 @@ std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& 
   Sizes const s = sizes_of(model, layout, micro);
   return {spec("ids", DType::i32, {s.n}),
           spec("targets", DType::i32, {s.n}),
+          spec("rope", DType::f32, {model.is_gpt2() ? 0 : s.t, s.d / 2, 2}),
           spec("branch", DType::f32, {s.n, s.c}),
           spec("d_x", DType::f32, {s.n, s.c}),
           spec("d_qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),

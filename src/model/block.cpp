@@ -1,0 +1,82 @@
+#include "model/block.h"
+
+namespace copus {
+
+Dropout BlockContext::dropout_at(int layer, Place place, std::int64_t elements_per_sample) const {
+  std::uint32_t const where =
+      static_cast<std::uint32_t>(layer + 1) * 4u + static_cast<std::uint32_t>(place);
+  return {dropout, stream_of({seed, RngPurpose::dropout, step, where}),
+          static_cast<std::uint64_t>(first_sample * elements_per_sample)};
+}
+
+void norm_forward(const BlockContext& c, TensorView out, TensorView mean, TensorView rstd,
+                  const TensorView& x, const TensorView& gain, const TensorView& bias) {
+  float const eps = static_cast<float>(c.model.norm_eps);
+  if (c.model.is_gpt2()) {
+    c.backend.layer_norm(out, mean, rstd, x, gain, bias, eps);
+  } else {
+    c.backend.rms_norm(out, rstd, x, gain, eps);
+  }
+}
+
+void norm_backward(const BlockContext& c, TensorView d_x, TensorView d_gain, TensorView d_bias,
+                   const TensorView& d_out, const TensorView& x, const TensorView& gain,
+                   const TensorView& mean, const TensorView& rstd) {
+  if (c.model.is_gpt2()) {
+    c.backend.layer_norm_backward(d_x, d_gain, d_bias, d_out, x, gain, mean, rstd);
+  } else {
+    c.backend.rms_norm_backward(d_x, d_gain, d_out, x, gain, rstd);
+  }
+}
+
+void linear_forward(Backend& backend, TensorView y, const TensorView& x, const TensorView& w,
+                    const TensorView& bias) {
+  backend.matmul(y, x, w, {.transpose_b = true}, bias);
+}
+
+void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorView d_bias,
+                     const TensorView& d_y, const TensorView& x, const TensorView& w) {
+  backend.matmul(d_x, d_y, w, {});
+  backend.matmul(d_w, d_y, x, {.transpose_a = true, .accumulate = true});
+  if (d_bias) backend.column_sum(d_bias, d_y);
+}
+
+TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place place,
+                           const std::vector<TensorView>& scratch) {
+  if (c.dropout == 0.0f) return pick(scratch, Scratch::d_x);
+  TensorView const branch = pick(scratch, Scratch::branch);
+  c.backend.copy(branch, pick(scratch, Scratch::d_x));
+  c.backend.dropout(branch, c.dropout_at(layer, place, c.model.seq_len * c.model.hidden));
+  return branch;
+}
+
+void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                   const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
+                   TensorView x_out) {
+  const TensorView& x_in = pick(saved, Saved::x_in);
+  const TensorView& x_mid = pick(saved, Saved::x_mid);
+  const TensorView& branch = pick(scratch, Scratch::branch);
+  norm_forward(c, pick(saved, Saved::norm1), pick(saved, Saved::mean1), pick(saved, Saved::rstd1),
+               x_in, w.norm1, w.norm1_bias);
+  attention_forward(c, layer, w, saved, scratch);
+  c.backend.add(x_mid, x_in, branch);
+  norm_forward(c, pick(saved, Saved::norm2), pick(saved, Saved::mean2), pick(saved, Saved::rstd2),
+               x_mid, w.norm2, w.norm2_bias);
+  mlp_forward(c, layer, w, saved, scratch);
+  c.backend.add(x_out, x_mid, branch);
+}
+
+void block_backward(const BlockContext& c, int layer, const LayerWeights& w,
+                    const LayerWeights& d_w, const std::vector<TensorView>& saved,
+                    const std::vector<TensorView>& scratch) {
+  const TensorView& d_x = pick(scratch, Scratch::d_x);
+  const TensorView& d_norm = pick(scratch, Scratch::branch);
+  mlp_backward(c, layer, w, d_w, saved, scratch);
+  norm_backward(c, d_x, d_w.norm2, d_w.norm2_bias, d_norm, pick(saved, Saved::x_mid), w.norm2,
+                pick(saved, Saved::mean2), pick(saved, Saved::rstd2));
+  attention_backward(c, layer, w, d_w, saved, scratch);
+  norm_backward(c, d_x, d_w.norm1, d_w.norm1_bias, d_norm, pick(saved, Saved::x_in), w.norm1,
+                pick(saved, Saved::mean1), pick(saved, Saved::rstd1));
+}
+
+}  // namespace copus

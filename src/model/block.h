@@ -1,0 +1,73 @@
+// One transformer block, forward and backward, as free functions over views.
+#pragma once
+#include "copus/backend/backend.h"
+#include "copus/model/weights.h"
+#include "copus/parallel/activations.h"
+
+namespace copus {
+
+// What a block's code needs besides its weights and tensors.
+struct BlockContext {
+  const ModelConfig& model;
+  const Layout& layout;
+  Backend& backend;
+  std::int64_t micro = 0;
+  // Dropout: off when p is 0. The keys are those of the micro-batch.
+  float dropout = 0.0f;
+  std::uint64_t seed = 0;
+  std::uint32_t step = 0;
+  std::int64_t first_sample = 0;
+
+  std::int64_t rows() const { return micro * model.seq_len; }
+  // Where dropout applies inside layer `layer` (or in the embedding: layer -1).
+  enum class Place : std::uint32_t { embedding, attention, attention_branch, ffn_branch };
+  Dropout dropout_at(int layer, Place place, std::int64_t elements_per_sample) const;
+};
+
+// Picks one of a list of tensors by its enumerator.
+template <class Kind>
+const TensorView& pick(const std::vector<TensorView>& tensors, Kind kind) {
+  return tensors[static_cast<std::size_t>(kind)];
+}
+
+// RMSNorm, or GPT-2's LayerNorm.
+void norm_forward(const BlockContext& c, TensorView out, TensorView mean, TensorView rstd,
+                  const TensorView& x, const TensorView& gain, const TensorView& bias);
+// d_x, d_gain and d_bias add.
+void norm_backward(const BlockContext& c, TensorView d_x, TensorView d_gain, TensorView d_bias,
+                   const TensorView& d_out, const TensorView& x, const TensorView& gain,
+                   const TensorView& mean, const TensorView& rstd);
+
+// x_out = x_mid + ffn(norm2(x_mid)), x_mid = x_in + attention(norm1(x_in)); x_in is
+// saved[Saved::x_in].
+void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                   const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
+                   TensorView x_out);
+// scratch[d_x] comes in as the gradient of x_out and leaves as that of x_in; weight gradients add.
+void block_backward(const BlockContext& c, int layer, const LayerWeights& w,
+                    const LayerWeights& d_w, const std::vector<TensorView>& saved,
+                    const std::vector<TensorView>& scratch);
+
+// The two branches, each ending in scratch[branch] (forward) or adding to scratch[d_x] (backward).
+void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                       const std::vector<TensorView>& saved,
+                       const std::vector<TensorView>& scratch);
+void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
+                        const LayerWeights& d_w, const std::vector<TensorView>& saved,
+                        const std::vector<TensorView>& scratch);
+void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                 const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch);
+void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,
+                  const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch);
+
+// y = x W^T + b, and its gradients: d_x (overwritten) and d_w, d_b (added to).
+void linear_forward(Backend& backend, TensorView y, const TensorView& x, const TensorView& w,
+                    const TensorView& bias);
+void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorView d_bias,
+                     const TensorView& d_y, const TensorView& x, const TensorView& w);
+
+// The gradient of a branch's output: d_x itself, or its copy under the branch's dropout mask.
+TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place place,
+                           const std::vector<TensorView>& scratch);
+
+}  // namespace copus

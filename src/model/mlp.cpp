@@ -1,0 +1,55 @@
+// The feed-forward branch: SwiGLU (Shazeer 2020), or GPT-2's GELU.
+#include "model/block.h"
+
+namespace copus {
+namespace {
+
+struct Halves {
+  TensorView gate, up;  // (N, F) each, rows strided
+};
+Halves halves(const TensorView& gate_up) {
+  std::int64_t const f = gate_up.size[1] / 2;
+  return {gate_up.slice(1, 0, f), gate_up.slice(1, f, f)};
+}
+
+}  // namespace
+
+void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                 const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
+  const TensorView& gate_up = pick(saved, Saved::gate_up);
+  const TensorView& ffn = pick(saved, Saved::ffn);
+  const TensorView& branch = pick(scratch, Scratch::branch);
+  linear_forward(c.backend, gate_up, pick(saved, Saved::norm2), w.gate_up, w.gate_up_bias);
+  if (c.model.is_gpt2()) {
+    c.backend.gelu(ffn, gate_up);
+  } else {
+    auto const [gate, up] = halves(gate_up);
+    c.backend.swiglu(ffn, gate, up);
+  }
+  linear_forward(c.backend, branch, ffn, w.down, w.down_bias);
+  if (c.dropout > 0.0f) {
+    c.backend.dropout(branch, c.dropout_at(layer, BlockContext::Place::ffn_branch,
+                                           c.model.seq_len * c.model.hidden));
+  }
+}
+
+void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,
+                  const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
+  const TensorView& gate_up = pick(saved, Saved::gate_up);
+  const TensorView& d_ffn = pick(scratch, Scratch::d_ffn);
+  const TensorView& d_gate_up = pick(scratch, Scratch::d_gate_up);
+  TensorView const d_branch = branch_gradient(c, layer, BlockContext::Place::ffn_branch, scratch);
+  linear_backward(c.backend, d_ffn, d_w.down, d_w.down_bias, d_branch, pick(saved, Saved::ffn),
+                  w.down);
+  if (c.model.is_gpt2()) {
+    c.backend.gelu_backward(d_gate_up, d_ffn, gate_up);
+  } else {
+    auto const [gate, up] = halves(gate_up);
+    auto const [d_gate, d_up] = halves(d_gate_up);
+    c.backend.swiglu_backward(d_gate, d_up, d_ffn, gate, up);
+  }
+  linear_backward(c.backend, pick(scratch, Scratch::branch), d_w.gate_up, d_w.gate_up_bias,
+                  d_gate_up, pick(saved, Saved::norm2), w.gate_up);
+}
+
+}  // namespace copus
