@@ -16,6 +16,7 @@ struct RopeScaling {
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_positions = 8192;
+  bool operator==(const RopeScaling&) const = default;
 };
 
 // Everything that shapes a model. `preset` and `from` are resolved into the plain keys before
@@ -35,7 +36,7 @@ struct ModelConfig {
   std::optional<RopeScaling> rope_scaling;
   double norm_eps = 1e-5;
   double dropout = 0.0;
-  std::string preset;  // as the user wrote it, or empty
+  std::string preset;  // only while a file is being read; empty once its sizes are filled in
   std::string from;    // checkpoint or Hugging Face directory to start from, or empty
 
   std::int64_t head_dim() const { return hidden / heads; }  // D
@@ -43,33 +44,39 @@ struct ModelConfig {
   bool is_gpt2() const {
     return family == Family::gpt2;
   }  // LayerNorm, learned positions, GELU, biases everywhere
+  bool operator==(const ModelConfig&) const = default;
 };
 
 struct DataSource {
   std::string path;  // a directory, a glob or a shard
   double weight = 1.0;
+  bool operator==(const DataSource&) const = default;
 };
 struct DataConfig {
   std::vector<DataSource> train, val;
   std::optional<std::int64_t> epochs;  // none: unlimited
   bool shuffle = true;
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct BatchStep {
   std::int64_t tokens = 0;     // from this token count on
   std::int64_t sequences = 0;  // global batch
+  bool operator==(const BatchStep&) const = default;
 };
 struct BatchConfig {
   std::int64_t sequences = 0;
   std::optional<std::int64_t> micro;  // none: "auto"
   std::int64_t min = 0, max = 0;      // 0: the same as sequences
   std::vector<BatchStep> schedule;    // empty: constant
+  bool operator==(const BatchConfig&) const = default;
 };
 
 struct OptimizerConfig {
   std::string name = "adamw";
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double clip = 1.0;  // 0: none
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 enum class ScheduleKind { constant, cosine, wsd };
@@ -79,6 +86,7 @@ struct ScheduleConfig {
   std::int64_t decay_tokens =
       0;  // cosine: 0 means up to train.tokens; wsd: length of the final decay
   double min_lr_ratio = 0.1;
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 enum class LrRule { none, sqrt, linear };
@@ -89,6 +97,7 @@ struct BatchRuleConfig {
   BetaRule beta = BetaRule::fixed;
   DecayRule weight_decay = DecayRule::fixed;
   std::int64_t reference_batch = 0;  // 0: the first step's
+  bool operator==(const BatchRuleConfig&) const = default;
 };
 
 enum class Precision { fp32, bf16 };
@@ -100,21 +109,24 @@ struct TrainConfig {
   std::int64_t eval_tokens = 0;        // 0: all of data.val
   bool deterministic = true;
   std::int64_t max_skipped_steps = 10;  // stop after this many not-finite steps in a row
+  bool operator==(const TrainConfig&) const = default;
 };
 
 enum class Recompute { none, selective, full };
 struct ParallelConfig {  // none: "auto"
   std::optional<int> dp, tp, pp;
   std::optional<int> virtual_stages;
-  std::optional<int> zero;
+  std::optional<int> zero = 0;
   std::optional<bool> sequence_parallel;
   std::optional<Recompute> recompute;
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct GnsConfig {
   std::int64_t every_steps = 16;
   std::int64_t half_life_tokens = 0;  // 0: 1/50 of train.tokens
   double confidence = 0.9;
+  bool operator==(const GnsConfig&) const = default;
 };
 
 enum class AdaptMode { off, log, suggest, act };
@@ -123,6 +135,7 @@ struct ScriptedSwitch {
   std::optional<std::int64_t> tokens, step;  // exactly one
   std::optional<std::int64_t> batch, micro;
   std::optional<int> dp, tp, pp;
+  bool operator==(const ScriptedSwitch&) const = default;
 };
 struct AdaptConfig {
   AdaptMode mode = AdaptMode::off;
@@ -133,6 +146,7 @@ struct AdaptConfig {
   std::int64_t horizon_tokens = 0;  // 0: to the end of the run
   std::int64_t min_dwell_steps = 50;
   std::vector<ScriptedSwitch> script;
+  bool operator==(const AdaptConfig&) const = default;
 };
 
 struct ClusterConfig {
@@ -141,16 +155,19 @@ struct ClusterConfig {
   std::string hardware = "measure";        // preset, profile file or "measure"
   std::int64_t nodes = 1, gpus_per_node = 1;
   double internode_gbps_per_gpu = 400.0;  // Gbit/s
+  bool operator==(const ClusterConfig&) const = default;
 };
 
 struct CheckpointConfig {
   std::int64_t every_tokens = 0;  // 0: only at the end
   std::int64_t keep = 3;
-  bool async = true;
+  bool async = false;
+  bool operator==(const CheckpointConfig&) const = default;
 };
 struct LogConfig {
   std::int64_t every_steps = 1;
   bool tensorboard = false;
+  bool operator==(const LogConfig&) const = default;
 };
 
 enum class DeviceChoice { automatic, cpu, cuda };
@@ -173,6 +190,7 @@ struct Config {
   DeviceChoice device = DeviceChoice::automatic;
   TransportChoice transport = TransportChoice::automatic;
   std::string run_dir;
+  bool operator==(const Config&) const = default;
 };
 
 }  // namespace copus
