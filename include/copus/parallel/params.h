@@ -35,7 +35,8 @@ enum class Role : std::uint8_t {
   head,  // (V, C), untied only
 };
 
-enum class Split : std::uint8_t { none, rows, cols };  // which dimension tp cuts
+// Which dimension tp cuts. A vector is one row, so a split bias is cut by cols.
+enum class Split : std::uint8_t { none, rows, cols };
 
 // One logical tensor of the whole model. Vectors are one row: size {1, n}, dims 1.
 struct Param {
@@ -85,9 +86,10 @@ struct LocalParam {
 
 // A stretch of the flat gradient that is reduced in one piece.
 struct Bucket {
-  std::int64_t
-      offset = 0,
-      size = 0;  // elements; size is a multiple of dp (padding at the end belongs to no tensor)
+  std::int64_t offset = 0;
+  std::int64_t size = 0;   // elements, a multiple of dp (padding at the end belongs to no tensor)
+  bool tied_copy = false;  // the last stage's compute copy of a tied embedding: no optimizer state,
+                           // and its gradient goes to the first stage instead of a dp reduction
 };
 
 // The flat buffers (weights, gradients; master, m and v without ZeRO) of one (tp, pp) rank: a pure
@@ -95,7 +97,8 @@ struct Bucket {
 struct FlatLayout {
   std::vector<LocalParam> params;
   std::vector<Bucket> buckets;
-  std::int64_t numel = 0;  // with padding
+  std::int64_t numel = 0;        // with padding
+  std::int64_t state_numel = 0;  // what has master, m and v: all but a tied copy, which comes last
 
   const LocalParam* find(const std::vector<Param>& table, Role role, int layer) const;
 };
