@@ -1,3 +1,53 @@
-int main() {
+// Reads the command line, runs one subcommand, and turns what it throws into an exit code:
+// 0 done, 1 the run failed, 2 the user's mistake.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "cli/commands.h"
+#include "copus/core/error.h"
+
+namespace {
+
+constexpr int kFailed = 1, kMistake = 2;
+
+int run(int argc, char** argv) {
+  CLI::App app{"copus: trains transformer language models, on this machine's CPU or on a cluster"};
+  app.set_version_flag("--version", fmt::format("copus {}", COPUS_VERSION));
+  app.require_subcommand(1);
+  app.fallthrough(false);
+  copus::add_train(app);
+  copus::add_prepare(app);
+  copus::add_eval(app);
+  copus::add_import(app);
+  copus::add_bench(app);
+  if (argc == 1) {
+    fmt::print(stderr, "{}", app.help());
+    return kMistake;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : kMistake;
+  }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const copus::ConfigError& e) {
+    for (const std::string& problem : e.problems()) fmt::print(stderr, "error: {}\n", problem);
+    return kMistake;
+  } catch (const std::bad_alloc& e) {
+    fmt::print(stderr, "error: out of memory ({})\n", e.what());
+    return kFailed;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return kFailed;
+  }
 }

@@ -1,5 +1,7 @@
 #include "copus/model/stage.h"
 
+#include <algorithm>
+
 #include "copus/core/error.h"
 #include "copus/model/rope.h"
 #include "model/block.h"
@@ -35,38 +37,9 @@ std::int64_t bytes_of(const std::vector<TensorSpec>& specs) {
   return bytes;
 }
 
-}  // namespace
-
-std::int64_t Stage::arena_bytes(const ModelConfig& model, const Layout& layout,
-                                std::int64_t micro) {
-  return model.layers * bytes_of(saved_tensors(model, layout, micro)) +
-         bytes_of(scratch_tensors(model, layout, micro)) +
-         bytes_of(head_tensors(model, layout, micro));
+std::int64_t saved_sets(const ModelConfig& model, StageUse use) {
+  return use == StageUse::train ? model.layers : std::min<std::int64_t>(2, model.layers);
 }
-
-Stage::Stage(const ModelConfig& model, const Layout& layout, const FlatLayout& flat,
-             std::int64_t micro, std::uint64_t seed, Backend& backend, Arena& arena,
-             const TensorView& weights, const TensorView& gradients)
-    : model_(model),
-      layout_(layout),
-      micro_(micro),
-      seed_(seed),
-      backend_(backend),
-      host_losses_(static_cast<std::size_t>(micro * model.seq_len)) {
-  std::vector<Param> const table = parameter_table(model);
-  weights_ = stage_weights(model, table, flat, weights);
-  gradients_ = stage_weights(model, table, flat, gradients);
-  for (std::int64_t l = 0; l < model.layers; ++l) {
-    saved_.push_back(take_all(arena, saved_tensors(model, layout, micro)));
-  }
-  scratch_ = take_all(arena, scratch_tensors(model, layout, micro));
-  head_ = take_all(arena, head_tensors(model, layout, micro));
-  if (!model.is_gpt2()) {
-    backend.upload(pick(scratch_, Scratch::rope), rope_table(model, model.seq_len).data());
-  }
-}
-
-namespace {
 
 BlockContext context_of(const ModelConfig& model, const Layout& layout, Backend& backend,
                         std::int64_t micro, std::uint64_t seed, const MicroBatch& batch,
@@ -83,6 +56,36 @@ BlockContext context_of(const ModelConfig& model, const Layout& layout, Backend&
 
 }  // namespace
 
+std::int64_t Stage::arena_bytes(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                                StageUse use) {
+  return saved_sets(model, use) * bytes_of(saved_tensors(model, layout, micro)) +
+         bytes_of(scratch_tensors(model, layout, micro)) +
+         bytes_of(head_tensors(model, layout, micro));
+}
+
+Stage::Stage(const ModelConfig& model, const Layout& layout, const FlatLayout& flat,
+             std::int64_t micro, std::uint64_t seed, Backend& backend, Arena& arena,
+             const TensorView& weights, const TensorView& gradients)
+    : model_(model),
+      layout_(layout),
+      micro_(micro),
+      seed_(seed),
+      backend_(backend),
+      host_losses_(static_cast<std::size_t>(micro * model.seq_len)) {
+  std::vector<Param> const table = parameter_table(model);
+  weights_ = stage_weights(model, table, flat, weights);
+  if (gradients) gradients_ = stage_weights(model, table, flat, gradients);
+  std::int64_t const sets = saved_sets(model, gradients ? StageUse::train : StageUse::evaluate);
+  for (std::int64_t i = 0; i < sets; ++i) {
+    saved_.push_back(take_all(arena, saved_tensors(model, layout, micro)));
+  }
+  scratch_ = take_all(arena, scratch_tensors(model, layout, micro));
+  head_ = take_all(arena, head_tensors(model, layout, micro));
+  if (!model.is_gpt2()) {
+    backend.upload(pick(scratch_, Scratch::rope), rope_table(model, model.seq_len).data());
+  }
+}
+
 void Stage::forward(const MicroBatch& batch, bool training) {
   std::size_t const rows = static_cast<std::size_t>(micro_ * model_.seq_len);
   COPUS_CHECK(batch.ids.size() == rows && batch.targets.size() == rows,
@@ -91,14 +94,16 @@ void Stage::forward(const MicroBatch& batch, bool training) {
   backend_.upload(pick(scratch_, Scratch::ids), batch.ids.data());
   backend_.upload(pick(scratch_, Scratch::targets), batch.targets.data());
   embedding_forward(c, weights_, pick(saved_[0], Saved::x_in), pick(scratch_, Scratch::ids));
-  for (std::size_t l = 0; l < saved_.size(); ++l) {
+  std::size_t const sets = saved_.size(), layers = weights_.layers.size();
+  for (std::size_t l = 0; l < layers; ++l) {
     TensorView const x_out =
-        l + 1 < saved_.size() ? pick(saved_[l + 1], Saved::x_in) : pick(head_, Head::x_final);
-    block_forward(c, static_cast<int>(l), weights_.layers[l], saved_[l], scratch_, x_out);
+        l + 1 < layers ? pick(saved_[(l + 1) % sets], Saved::x_in) : pick(head_, Head::x_final);
+    block_forward(c, static_cast<int>(l), weights_.layers[l], saved_[l % sets], scratch_, x_out);
   }
 }
 
 double Stage::forward_backward(const MicroBatch& batch) {
+  COPUS_CHECK(saved_.size() == weights_.layers.size(), "only a stage with gradients trains");
   forward(batch, true);
   BlockContext const c = context_of(model_, layout_, backend_, micro_, seed_, batch, true);
   TensorView const d_x = pick(scratch_, Scratch::d_x);

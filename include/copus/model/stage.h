@@ -18,6 +18,9 @@ struct MicroBatch {
   std::uint32_t step = 0;                 // likewise
 };
 
+// Training keeps every layer's tensors for its backward; evaluation goes round two sets of them.
+enum class StageUse { train, evaluate };
+
 class Stage {
  public:
   // Cuts its activations for micro-batches of `micro` samples from `arena`, in the order of
@@ -35,7 +38,7 @@ class Stage {
 
   // Bytes that the constructor takes from the arena.
   static std::int64_t arena_bytes(const ModelConfig& model, const Layout& layout,
-                                  std::int64_t micro);
+                                  std::int64_t micro, StageUse use);
 
  private:
   void forward(const MicroBatch& batch, bool training);
@@ -46,7 +49,7 @@ class Stage {
   std::uint64_t seed_;
   Backend& backend_;
   StageWeights weights_, gradients_;
-  std::vector<std::vector<TensorView>> saved_;  // [layer][Saved]
+  std::vector<std::vector<TensorView>> saved_;  // [layer % sets][Saved]
   std::vector<TensorView> scratch_, head_;      // [Scratch], [Head]
   std::vector<float> host_losses_;
 };

@@ -1,0 +1,16 @@
+// The subcommands of `copus`: each adds itself with its help, an example, and what it does.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace copus {
+
+void add_train(CLI::App& app);
+void add_prepare(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_import(CLI::App& app);
+void add_bench(CLI::App& app);
+
+}  // namespace copus
