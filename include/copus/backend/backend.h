@@ -24,12 +24,16 @@ struct MatmulOptions {
   bool accumulate = false;
 };
 
-// Dropout by global element: element i of the view is kept when uniform(stream, first + i) >= p,
-// then scaled by 1/(1-p).
+// Dropout by global element: element i of the view is kept when random_bits(stream, first + i) >=
+// threshold(), then scaled by 1/(1-p). Four neighbours share one Philox call.
 struct Dropout {
-  float p = 0.0f;
+  float p = 0.0f;  // in [0, 1)
   RngStream stream;
   std::uint64_t first = 0;
+
+  std::uint32_t threshold() const {
+    return static_cast<std::uint32_t>(static_cast<double>(p) * 4294967296.0);
+  }
 };
 
 struct AttentionOptions {

@@ -23,7 +23,7 @@ COPUS_HD std::uint32_t float_to_bits(float value) {
 }
 }  // namespace detail
 
-// e^x within 2 ulp; 0 below -87.3 (so a logit of -inf has probability 0), +inf above 88.7.
+// e^x within 2 ulp; 0 below -86.9 (1.8e-38; so a logit of -inf has probability 0), +inf above 88.7.
 // x = n ln 2 + r with |r| <= ln 2 / 2, e^r by its Taylor polynomial, 2^n by the exponent bits.
 COPUS_HD float exp(float x) {
   constexpr float kLog2e = 1.44269504088896341f;
@@ -43,16 +43,24 @@ COPUS_HD float exp(float x) {
   p = std::fma(p, r, 0.5f);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
-  // 2^n in two factors: n may be 128, whose own exponent does not exist.
+  // 2^n in two factors: n may be 128, whose own exponent does not exist. From -86.9 up n is at
+  // least -125, so that 2^(n-1) is normal too.
   std::uint32_t const biased = detail::float_to_bits(shifted) - detail::float_to_bits(kRound);
   float const half = detail::bits_to_float((biased + 126u) << 23);  // 2^(n-1)
-  float const value = p * half * 2.0f;
-  return x < -87.3f ? 0.0f : value;
+  float const value = 2.0f * p * half;  // in this order nothing on the way is subnormal
+  return x < -86.9f ? 0.0f : value;
 }
 
 COPUS_HD float sigmoid(float x) {
   return 1.0f / (1.0f + exp(-x));
 }
+
+namespace detail {
+// 1 - s for s = sigmoid(x) and q = e^-x, without the cancellation where s is near 1.
+COPUS_HD float complement(float s, float q) {
+  return q < 1.0f ? q * s : 1.0f - s;
+}
+}  // namespace detail
 
 // GELU, tanh form (Hendrycks and Gimpel 2016): 0.5 x (1 + tanh(u)) = x sigmoid(2u), u =
 // sqrt(2/pi)(x + 0.044715 x^3).
@@ -65,17 +73,29 @@ COPUS_HD float gelu(float x) {
 }
 COPUS_HD float gelu_grad(float x) {
   constexpr float kScale = 1.5957691216057308f;
-  float const s = sigmoid(gelu_inner(x));
+  float const q = exp(-gelu_inner(x)), s = 1.0f / (1.0f + q);
   float const d_inner = kScale * std::fma(3.0f * 0.044715f * x, x, 1.0f);
-  return std::fma(x * s * (1.0f - s), d_inner, s);
+  return std::fma(x * s * detail::complement(s, q), d_inner, s);
 }
 
 COPUS_HD float silu(float x) {
   return x * sigmoid(x);
 }
 COPUS_HD float silu_grad(float x) {
-  float const s = sigmoid(x);
-  return s * std::fma(x, 1.0f - s, 1.0f);
+  float const q = exp(-x), s = 1.0f / (1.0f + q);
+  return s * std::fma(x, detail::complement(s, q), 1.0f);
+}
+
+// A pair turned by an angle: RoPE's (Su et al. 2021); with -sine it turns back.
+COPUS_HD void rotate(float& low, float& high, float cosine, float sine) {
+  float const x = low, y = high;
+  low = std::fma(x, cosine, -(y * sine));
+  high = std::fma(y, cosine, x * sine);
+}
+
+// The loss of one row: -log softmax at the target, from the row's maximum, sum and target logit.
+COPUS_HD float cross_entropy(float row_max, float row_sum, float target_logit) {
+  return std::log(row_sum) + (row_max - target_logit);
 }
 
 // One element of AdamW (Loshchilov and Hutter 2019). `grad` is already averaged and clipped.

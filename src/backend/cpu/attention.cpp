@@ -1,0 +1,247 @@
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/keep_mask.h"
+#include "backend/cpu/parallel_for.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+constexpr std::int64_t kQueries = 64;  // rows of scores a worker holds, each as long as its keys
+
+// One head of one batch row: rows T apart by `stride`, of D elements.
+struct Head {
+  float* data;
+  std::int64_t stride;
+  float* row(std::int64_t t) const { return data + t * stride; }
+};
+Head head_of(const TensorView& x, std::int64_t b, std::int64_t h) {
+  return {x.ptr<float>() + b * x.stride[0] + h * x.stride[2], x.stride[1]};
+}
+
+struct Sizes {
+  std::int64_t B, T, H, K, D;
+  std::int64_t blocks() const { return (T + kQueries - 1) / kQueries; }
+};
+Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v) {
+  auto const rows = [](const TensorView& x) {
+    return x.dims == 4 && x.dtype == DType::f32 && (x.size[3] == 1 || x.stride[3] == 1);
+  };
+  COPUS_CHECK(rows(q) && rows(k) && rows(v), "q (B, T, H, D); k, v (B, T, K, D)");
+  COPUS_CHECK(k.size == v.size && q.size[0] == k.size[0] && q.size[1] == k.size[1] &&
+                  q.size[3] == k.size[3] && (k.size[2] > 0 && q.size[2] % k.size[2] == 0),
+              "heads are whole groups of kv heads");
+  return {q.size[0], q.size[1], q.size[2], k.size[2], q.size[3]};
+}
+
+// Which probabilities of one head's scores dropout keeps, row by row.
+class HeadMask {
+ public:
+  HeadMask(const AttentionOptions& o, const Sizes& s, std::int64_t b, std::int64_t h)
+      : mask_(o.dropout),
+        first_(o.dropout.first +
+               static_cast<std::uint64_t>((b * o.global_heads + o.first_head + h) * s.T * s.T)),
+        length_(s.T) {}
+  // out[key] for keys [0, n) of `query`.
+  void factors(float* out, std::int64_t query, std::int64_t n) const {
+    mask_.factors(out, first_ + static_cast<std::uint64_t>(query * length_), n);
+  }
+
+ private:
+  KeepMask mask_;
+  std::uint64_t first_;
+  std::int64_t length_;
+};
+
+// scores (n) become exp(score - max); returns log of the sum and puts the sum into `sum`.
+float softmax_row(float* scores, std::int64_t n, float& sum) {
+  float most = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : most)
+  for (std::int64_t i = 0; i < n; ++i) most = scores[i] > most ? scores[i] : most;
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) {
+    float const e = math::exp(scores[i] - most);
+    scores[i] = e;
+    total += e;
+  }
+  sum = total;
+  return most + std::log(total);
+}
+
+void multiply(float* x, const float* factors, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) x[i] *= factors[i];
+}
+
+float dot(const float* a, const float* b, std::int64_t n) {
+  float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < n; ++i) total = std::fma(a[i], b[i], total);
+  return total;
+}
+
+// The queries [first, first + rows) of a head see the keys [0, keys).
+struct Block {
+  std::int64_t first, rows, keys;
+  Block(std::int64_t index, const Sizes& s)
+      : first(index * kQueries), rows(std::min(kQueries, s.T - first)), keys(first + rows) {}
+};
+
+// scores (rows, keys) = scale q k^T
+void score(float* scores, const Block& block, std::int64_t D, float scale, const Head& q,
+           const Head& k) {
+  Gemm::run_alone({false, true, block.rows, block.keys, D, q.stride, k.stride, block.keys}, scale,
+                  q.row(block.first), k.data, 0.0f, scores);
+}
+
+struct ForwardHead {
+  Head out, q, k, v;
+  float* lse;
+};
+
+void forward_block(const Block& block, const Sizes& s, const ForwardHead& head,
+                   const AttentionOptions& o, const HeadMask* mask, float* work) {
+  float* const scores = work;
+  float* const factors = work + kQueries * s.T;
+  float sums[kQueries];
+  score(scores, block, s.D, o.scale, head.q, head.k);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    float* const row = scores + i * block.keys;
+    std::int64_t const seen = block.first + i + 1;
+    head.lse[block.first + i] = softmax_row(row, seen, sums[i]);
+    std::fill(row + seen, row + block.keys, 0.0f);
+    if (mask != nullptr) {
+      mask->factors(factors, block.first + i, seen);
+      multiply(row, factors, seen);
+    }
+  }
+  Gemm::run_alone(
+      {false, false, block.rows, s.D, block.keys, block.keys, head.v.stride, head.out.stride}, 1.0f,
+      scores, head.v.data, 0.0f, head.out.row(block.first));
+  // Dividing D outputs is cheaper than T probabilities.
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    float* const row = head.out.row(block.first + i);
+    float const scale = 1.0f / sums[i];
+#pragma omp simd
+    for (std::int64_t d = 0; d < s.D; ++d) row[d] *= scale;
+  }
+}
+
+struct BackwardHead {
+  Head d_q, d_k, d_v, d_out, q, k, v, out;
+  const float* lse;
+};
+
+// P = exp(scores - lse), dP = d_out v^T, dS = P (dP - d_out . out): the softmax's gradient, with
+// the dot product in place of the sum over keys of P dP. Adds to d_k and d_v, writes d_q.
+void backward_block(const Block& block, const Sizes& s, const BackwardHead& head,
+                    const AttentionOptions& o, const HeadMask* mask, float* work) {
+  float* const p = work;
+  float* const d_p = work + kQueries * s.T;
+  float* const factors = work + 2 * kQueries * s.T;
+  score(p, block, s.D, o.scale, head.q, head.k);
+  Gemm::run_alone(
+      {false, true, block.rows, block.keys, s.D, head.d_out.stride, head.v.stride, block.keys},
+      1.0f, head.d_out.row(block.first), head.v.data, 0.0f, d_p);
+  for (std::int64_t i = 0; i < block.rows; ++i) {
+    std::int64_t const query = block.first + i, seen = query + 1;
+    float* const probability = p + i * block.keys;
+    float* const d_score = d_p + i * block.keys;
+    float const lse = head.lse[query];
+    float const along = dot(head.d_out.row(query), head.out.row(query), s.D);
+    if (mask == nullptr) {
+#pragma omp simd
+      for (std::int64_t j = 0; j < seen; ++j) {
+        probability[j] = math::exp(probability[j] - lse);
+        d_score[j] = probability[j] * (d_score[j] - along);
+      }
+    } else {
+      mask->factors(factors, query, seen);
+#pragma omp simd
+      for (std::int64_t j = 0; j < seen; ++j) {
+        float const whole = math::exp(probability[j] - lse);
+        probability[j] = whole * factors[j];
+        d_score[j] = whole * (d_score[j] * factors[j] - along);
+      }
+    }
+    std::fill(probability + seen, probability + block.keys, 0.0f);
+    std::fill(d_score + seen, d_score + block.keys, 0.0f);
+  }
+  Gemm::run_alone(
+      {true, false, block.keys, s.D, block.rows, block.keys, head.d_out.stride, head.d_v.stride},
+      1.0f, p, head.d_out.row(block.first), 1.0f, head.d_v.data);
+  Gemm::run_alone(
+      {false, false, block.rows, s.D, block.keys, block.keys, head.k.stride, head.d_q.stride},
+      o.scale, d_p, head.k.data, 0.0f, head.d_q.row(block.first));
+  Gemm::run_alone(
+      {true, false, block.keys, s.D, block.rows, block.keys, head.q.stride, head.d_k.stride},
+      o.scale, d_p, head.q.row(block.first), 1.0f, head.d_k.data);
+}
+
+void zero_rows(const Head& x, std::int64_t T, std::int64_t D) {
+  for (std::int64_t t = 0; t < T; ++t) std::fill(x.row(t), x.row(t) + D, 0.0f);
+}
+
+}  // namespace
+
+void CpuBackend::attention(TensorView out, TensorView lse, const TensorView& q, const TensorView& k,
+                           const TensorView& v, const AttentionOptions& options) {
+  Sizes const s = sizes_of(q, k, v);
+  COPUS_CHECK(out.size == q.size && lse.contiguous() && lse.numel() == s.B * s.H * s.T,
+              "out as q, lse (B, H, T)");
+  std::int64_t const floats = (kQueries + 1) * s.T;
+  float* const work = scratch(threads_ * floats);
+  std::int64_t const blocks = s.blocks();
+  parallel_for_uneven(threads_, s.B * s.H * blocks, [&](int worker, std::int64_t item) {
+    std::int64_t const b = item / blocks / s.H, h = item / blocks % s.H, kv = h * s.K / s.H;
+    // The long rows first, so that the short ones fill the gaps at the end.
+    Block const block(blocks - 1 - item % blocks, s);
+    ForwardHead const head{head_of(out, b, h), head_of(q, b, h), head_of(k, b, kv),
+                           head_of(v, b, kv), lse.ptr<float>() + (b * s.H + h) * s.T};
+    HeadMask const mask(options, s, b, h);
+    forward_block(block, s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
+                  work + worker * floats);
+  });
+}
+
+void CpuBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView d_v,
+                                    const TensorView& d_out, const TensorView& q,
+                                    const TensorView& k, const TensorView& v, const TensorView& out,
+                                    const TensorView& lse, const AttentionOptions& options) {
+  Sizes const s = sizes_of(q, k, v);
+  COPUS_CHECK(d_q.size == q.size && d_k.size == k.size && d_v.size == v.size &&
+                  d_out.size == q.size && out.size == q.size,
+              "gradients have the sizes of what they belong to");
+  COPUS_CHECK(lse.contiguous() && lse.numel() == s.B * s.H * s.T, "lse (B, H, T)");
+  std::int64_t const floats = (2 * kQueries + 1) * s.T;
+  float* const work = scratch(threads_ * floats);
+  std::int64_t const group = s.H / s.K;
+  // A worker owns a kv head of a batch row, so d_k and d_v add up in one order.
+  parallel_for_uneven(threads_, s.B * s.K, [&](int worker, std::int64_t item) {
+    std::int64_t const b = item / s.K, kv = item % s.K;
+    Head const d_keys = head_of(d_k, b, kv), d_values = head_of(d_v, b, kv);
+    zero_rows(d_keys, s.T, s.D);
+    zero_rows(d_values, s.T, s.D);
+    for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+      BackwardHead const head{head_of(d_q, b, h),
+                              d_keys,
+                              d_values,
+                              head_of(d_out, b, h),
+                              head_of(q, b, h),
+                              head_of(k, b, kv),
+                              head_of(v, b, kv),
+                              head_of(out, b, h),
+                              lse.ptr<float>() + (b * s.H + h) * s.T};
+      HeadMask const mask(options, s, b, h);
+      for (std::int64_t i = 0; i < s.blocks(); ++i) {
+        backward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
+                       work + worker * floats);
+      }
+    }
+  });
+}
+
+}  // namespace copus

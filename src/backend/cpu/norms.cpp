@@ -1,0 +1,162 @@
+#include <cmath>
+
+#include "backend/cpu/column_sums.h"
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/rows.h"
+
+namespace copus {
+namespace {
+
+float* statistics_of(const TensorView& x, std::int64_t rows) {
+  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == rows, "one value a row");
+  return x.ptr<float>();
+}
+
+float* columns_of(const TensorView& x, std::int64_t width) {
+  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == width, "one value a column");
+  return x.ptr<float>();
+}
+
+constexpr std::int64_t kRows = ColumnSums::kRowsPerBlock;
+
+}  // namespace
+
+void CpuBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
+                          const TensorView& gain, float eps) {
+  Rows const to = rows_of(out), from = rows_of(x);
+  COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
+  float* const scale = statistics_of(rstd, from.rows);
+  const float* const g = columns_of(gain, from.width);
+  std::int64_t const C = from.width;
+  auto const width = static_cast<float>(C);
+  for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const float* const a = from.row(r);
+      float* const y = to.row(r);
+      float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+      for (std::int64_t c = 0; c < C; ++c) squares = std::fma(a[c], a[c], squares);
+      float const s = 1.0f / std::sqrt(squares / width + eps);
+      scale[r] = s;
+#pragma omp simd
+      for (std::int64_t c = 0; c < C; ++c) y[c] = a[c] * s * g[c];
+    }
+  });
+}
+
+// With n = x rstd: d_x = rstd (gain d_out - n mean(gain d_out n)), d_gain = sum over rows d_out n.
+void CpuBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
+                                   const TensorView& x, const TensorView& gain,
+                                   const TensorView& rstd) {
+  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
+  COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
+                  d.width == from.width,
+              "gradients have the sizes of x");
+  const float* const scale = statistics_of(rstd, from.rows);
+  const float* const g = columns_of(gain, from.width);
+  std::int64_t const C = from.width;
+  auto const width = static_cast<float>(C);
+  ColumnSums sums(from.rows, C, 1);
+  sums.partials = scratch(sums.floats());
+  for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
+    float* const d_g = sums.start(first / kRows, 0);
+    for (std::int64_t r = first; r < last; ++r) {
+      const float* const a = from.row(r);
+      const float* const dy = d.row(r);
+      float* const dx = to.row(r);
+      float const s = scale[r];
+      float dot = 0.0f;
+#pragma omp simd reduction(+ : dot)
+      for (std::int64_t c = 0; c < C; ++c) {
+        float const along = dy[c] * (a[c] * s);
+        d_g[c] += along;
+        dot = std::fma(along, g[c], dot);
+      }
+      float const mean = dot / width;
+#pragma omp simd
+      for (std::int64_t c = 0; c < C; ++c) {
+        dx[c] = std::fma(s, std::fma(-(a[c] * s), mean, dy[c] * g[c]), dx[c]);
+      }
+    }
+  });
+  sums.add_to(threads_, columns_of(d_gain, C), 0);
+}
+
+void CpuBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
+                            const TensorView& gain, const TensorView& bias, float eps) {
+  Rows const to = rows_of(out), from = rows_of(x);
+  COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
+  float* const means = statistics_of(mean, from.rows);
+  float* const scale = statistics_of(rstd, from.rows);
+  const float* const g = columns_of(gain, from.width);
+  const float* const shift = columns_of(bias, from.width);
+  std::int64_t const C = from.width;
+  auto const width = static_cast<float>(C);
+  for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const float* const a = from.row(r);
+      float* const y = to.row(r);
+      float total = 0.0f;
+#pragma omp simd reduction(+ : total)
+      for (std::int64_t c = 0; c < C; ++c) total += a[c];
+      float const m = total / width;
+      // The second pass is over a row in the nearest cache, and exact where mean^2 >> variance.
+      float squares = 0.0f;
+#pragma omp simd reduction(+ : squares)
+      for (std::int64_t c = 0; c < C; ++c) squares = std::fma(a[c] - m, a[c] - m, squares);
+      float const s = 1.0f / std::sqrt(squares / width + eps);
+      means[r] = m;
+      scale[r] = s;
+#pragma omp simd
+      for (std::int64_t c = 0; c < C; ++c) y[c] = std::fma((a[c] - m) * s, g[c], shift[c]);
+    }
+  });
+}
+
+// With n = (x - mean) rstd and e = gain d_out: d_x = rstd (e - mean(e) - n mean(e n)),
+// d_gain = sum over rows d_out n, d_bias = sum over rows d_out.
+void CpuBackend::layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
+                                     const TensorView& d_out, const TensorView& x,
+                                     const TensorView& gain, const TensorView& mean,
+                                     const TensorView& rstd) {
+  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
+  COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
+                  d.width == from.width,
+              "gradients have the sizes of x");
+  const float* const means = statistics_of(mean, from.rows);
+  const float* const scale = statistics_of(rstd, from.rows);
+  const float* const g = columns_of(gain, from.width);
+  std::int64_t const C = from.width;
+  auto const width = static_cast<float>(C);
+  ColumnSums sums(from.rows, C, 2);
+  sums.partials = scratch(sums.floats());
+  for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
+    float* const d_g = sums.start(first / kRows, 0);
+    float* const d_b = sums.start(first / kRows, 1);
+    for (std::int64_t r = first; r < last; ++r) {
+      const float* const a = from.row(r);
+      const float* const dy = d.row(r);
+      float* const dx = to.row(r);
+      float const m = means[r], s = scale[r];
+      float total = 0.0f, dot = 0.0f;
+#pragma omp simd reduction(+ : total, dot)
+      for (std::int64_t c = 0; c < C; ++c) {
+        float const along = dy[c] * ((a[c] - m) * s);
+        d_b[c] += dy[c];
+        d_g[c] += along;
+        total = std::fma(dy[c], g[c], total);
+        dot = std::fma(along, g[c], dot);
+      }
+      float const mean_e = total / width, mean_en = dot / width;
+#pragma omp simd
+      for (std::int64_t c = 0; c < C; ++c) {
+        float const n = (a[c] - m) * s;
+        dx[c] = std::fma(s, std::fma(-n, mean_en, std::fma(dy[c], g[c], -mean_e)), dx[c]);
+      }
+    }
+  });
+  sums.add_to(threads_, columns_of(d_gain, C), 0);
+  sums.add_to(threads_, columns_of(d_bias, C), 1);
+}
+
+}  // namespace copus
