@@ -49,6 +49,9 @@ class SafetensorsWriter {
   ~SafetensorsWriter();
   void append(std::span<const float> elements);  // the next bytes, in item order
   void finish();                                 // all written, fsynced, closed; throws IoError
+  // Of the finished file: what a checkpoint's state.json records.
+  std::int64_t file_bytes() const;
+  std::uint64_t file_hash() const;  // XXH3, 64 bits
 
  private:
   struct State;
