@@ -38,4 +38,25 @@ class TokenShard {
   std::unique_ptr<Map> map_;
 };
 
+// Streams ids into a shard. The file stands under a temporary name until finish(); a writer that is
+// destroyed before that leaves nothing behind.
+class ShardWriter {
+ public:
+  ShardWriter(const std::string& path, std::int64_t vocab, const std::string& tokenizer);
+  ShardWriter(ShardWriter&&) noexcept;
+  ShardWriter& operator=(ShardWriter&&) noexcept;
+  ~ShardWriter();
+
+  // Throws ConfigError on an id outside [0, vocab): it would wrap silently in two bytes.
+  void append(std::span<const std::int32_t> ids);
+  void end_document();  // counts one more document
+  std::int64_t tokens() const;
+  // Completes the header, syncs, renames to `path`. Nothing may follow.
+  ShardHeader finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 }  // namespace copus
