@@ -1,0 +1,54 @@
+// What a stage's rank keeps in device memory, by name and byte.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "copus/core/config.h"
+#include "copus/parallel/activations.h"
+#include "copus/parallel/layout.h"
+
+namespace copus {
+
+struct MemorySegment {
+  std::string name;
+  std::int64_t bytes = 0;
+};
+
+// The same segments in the same order for every stage, 0 where a stage has none:
+//   weights gradients master adam_m adam_v   flat buffers; master is 0 where the weights are it
+//                                            (fp32, not cut by ZeRO)
+//   saved          activations of the live micro-batches (live_peak)
+//   recompute      what one layer saves beyond what is kept, made again in backward
+//   scratch        shared by all layers
+//   head           final norm, logits and loss of one micro-batch, last stage
+//   batch          ids on the first and targets on the last stage, of the live micro-batches
+//   communication  messages between stages that cannot go in place
+//   tied_gradient  the last stage's part of a tied embedding's gradient, on the first stage
+struct MemoryPlan {
+  std::vector<MemorySegment> segments;
+
+  std::int64_t total() const;
+  std::int64_t bytes(std::string_view segment) const;
+};
+
+// `accumulation`: micro-batches of a step on one data-parallel rank. The library workspaces and
+// transport buffers that a device adds are not in here.
+MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                       std::int64_t accumulation, Precision precision, Recompute recompute,
+                       int pp_rank);
+
+// The stage that needs most (the first of equals): its rank and plan.
+struct StageMemory {
+  int pp_rank = 0;
+  MemoryPlan plan;
+};
+StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                        std::int64_t accumulation, Precision precision, Recompute recompute);
+
+// Whether a layer's tensor is kept from forward to backward, or made again: none keeps all,
+// selective makes attention's output again from qkv, full keeps the block's input alone.
+bool is_kept(Saved tensor, Recompute recompute);
+
+}  // namespace copus

@@ -1,0 +1,182 @@
+#include "copus/parallel/memory.h"
+
+#include <algorithm>
+
+#include "copus/core/error.h"
+#include "copus/parallel/params.h"
+#include "copus/parallel/schedule.h"
+
+namespace copus {
+namespace {
+
+DType compute_type(Precision precision) {
+  return precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+
+std::int64_t bytes_as(TensorSpec spec, DType dtype) {
+  spec.dtype = dtype;
+  return spec.bytes();
+}
+
+// A flat buffer, rounded up as the arena does.
+std::int64_t flat_bytes(std::int64_t numel, DType dtype) {
+  return TensorSpec{"", dtype, 1, {numel}}.bytes();
+}
+
+// Row statistics stay f32 whatever the compute type.
+bool is_statistic(Saved tensor) {
+  return tensor == Saved::mean1 || tensor == Saved::rstd1 || tensor == Saved::lse ||
+         tensor == Saved::mean2 || tensor == Saved::rstd2;
+}
+
+bool is_activation(Head tensor) {
+  return tensor == Head::final_norm || tensor == Head::x_final || tensor == Head::d_final;
+}
+
+// Everything the segments are computed from.
+struct Stage {
+  const ModelConfig& model;
+  const Layout& layout;
+  std::int64_t micro, accumulation;
+  DType compute;
+  Recompute recompute;
+  int pp_rank;
+
+  bool first() const { return pp_rank == 0; }
+  bool last() const { return pp_rank == layout.pp - 1; }
+  std::int64_t live() const { return live_peak(layout, pp_rank, accumulation); }
+};
+
+// Of one layer and micro-batch: what is kept, or what is not.
+std::int64_t layer_bytes(const Stage& stage, bool kept) {
+  std::vector<TensorSpec> const specs = saved_tensors(stage.model, stage.layout, stage.micro);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    Saved const tensor = static_cast<Saved>(i);
+    if (is_kept(tensor, stage.recompute) != kept) continue;
+    sum += bytes_as(specs[i], is_statistic(tensor) ? DType::f32 : stage.compute);
+  }
+  return sum;
+}
+
+std::int64_t saved_bytes(const Stage& stage) {
+  LayerRange const chunk = layers_of(stage.model.layers, stage.layout, stage.pp_rank, 0);
+  return stage.live() * (chunk.end - chunk.begin) * layer_bytes(stage, true);
+}
+
+std::int64_t scratch_bytes(const Stage& stage) {
+  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    Scratch const tensor = static_cast<Scratch>(i);
+    // Those two live as long as their micro-batch: batch_bytes.
+    if (tensor == Scratch::ids || tensor == Scratch::targets) continue;
+    sum += bytes_as(specs[i], tensor == Scratch::rope ? DType::f32 : stage.compute);
+  }
+  return sum;
+}
+
+std::int64_t head_bytes(const Stage& stage) {
+  if (!stage.last()) return 0;
+  std::vector<TensorSpec> const specs = head_tensors(stage.model, stage.layout, stage.micro);
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    // The softmax needs its logits in f32.
+    sum += bytes_as(specs[i], is_activation(static_cast<Head>(i)) ? stage.compute : DType::f32);
+  }
+  return sum;
+}
+
+std::int64_t batch_bytes(const Stage& stage) {
+  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  std::int64_t sum = 0;
+  // The embedding's backward wants its ids again. A micro-batch counts once however many of its
+  // chunks are live.
+  if (stage.first()) {
+    sum += std::min(stage.accumulation, stage.live()) *
+           specs[static_cast<std::size_t>(Scratch::ids)].bytes();
+  }
+  // The last chunk's backward follows its forward at once.
+  if (stage.last()) sum += specs[static_cast<std::size_t>(Scratch::targets)].bytes();
+  return sum;
+}
+
+std::int64_t communication_bytes(const Stage& stage) {
+  if (stage.layout.pp == 1) return 0;
+  // One side of each exchange lies in a saved or scratch tensor already; the other needs a place
+  // until the exchange is over. Interleaving exchanges for a forward and a backward together.
+  std::int64_t const buffers = stage.layout.virtual_stages > 1 ? 4 : 2;
+  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  return buffers * bytes_as(specs[static_cast<std::size_t>(Scratch::d_x)], stage.compute);
+}
+
+std::int64_t tied_gradient_bytes(const Stage& stage) {
+  if (!stage.model.tie_embeddings || stage.layout.pp == 1 || !stage.first()) return 0;
+  std::int64_t const rows = padded_vocab(stage.model, stage.layout) / stage.layout.tp;
+  return flat_bytes(rows * stage.model.hidden, DType::f32);
+}
+
+}  // namespace
+
+std::int64_t MemoryPlan::total() const {
+  std::int64_t sum = 0;
+  for (const MemorySegment& segment : segments) sum += segment.bytes;
+  return sum;
+}
+
+std::int64_t MemoryPlan::bytes(std::string_view segment) const {
+  for (const MemorySegment& candidate : segments) {
+    if (candidate.name == segment) return candidate.bytes;
+  }
+  detail::check_failed("segment", "no memory segment " + std::string(segment), __FILE__, __LINE__);
+}
+
+bool is_kept(Saved tensor, Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none:
+      return true;
+    case Recompute::selective:
+      return tensor != Saved::att && tensor != Saved::lse;
+    case Recompute::full:
+      return tensor == Saved::x_in;
+  }
+  return true;
+}
+
+MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                       std::int64_t accumulation, Precision precision, Recompute recompute,
+                       int pp_rank) {
+  Stage const stage{model,     layout, micro, accumulation, compute_type(precision),
+                    recompute, pp_rank};
+  // Padding makes all tp ranks of a stage alike.
+  FlatLayout const flat = flat_layout(model, layout, 0, pp_rank);
+  bool const cut = layout.zero > 0 && layout.dp > 1;
+  std::int64_t const state =
+      flat_bytes(cut ? flat.state_numel / layout.dp : flat.state_numel, DType::f32);
+  bool const master_is_weights = stage.compute == DType::f32 && !cut;
+  return {{{"weights", flat_bytes(flat.numel, stage.compute)},
+           {"gradients", flat_bytes(flat.numel, DType::f32)},
+           {"master", master_is_weights ? 0 : state},
+           {"adam_m", state},
+           {"adam_v", state},
+           {"saved", saved_bytes(stage)},
+           {"recompute", layer_bytes(stage, false)},
+           {"scratch", scratch_bytes(stage)},
+           {"head", head_bytes(stage)},
+           {"batch", batch_bytes(stage)},
+           {"communication", communication_bytes(stage)},
+           {"tied_gradient", tied_gradient_bytes(stage)}}};
+}
+
+StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                        std::int64_t accumulation, Precision precision, Recompute recompute) {
+  StageMemory worst;
+  for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
+    MemoryPlan plan =
+        memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank);
+    if (pp_rank == 0 || plan.total() > worst.plan.total()) worst = {pp_rank, std::move(plan)};
+  }
+  return worst;
+}
+
+}  // namespace copus
