@@ -1,0 +1,62 @@
+// What the file may ask for and this version cannot do yet.
+#include <fmt/format.h>
+
+#include "copus/core/config_io.h"
+
+namespace copus {
+namespace {
+
+class Refusals {
+ public:
+  void add(bool refuse, std::string_view key, const std::string& value, std::string_view accepted) {
+    if (refuse)
+      refusals_.push_back(
+          fmt::format("{}: {} is not in this version, which takes {}", key, value, accepted));
+  }
+  void ranks(const std::optional<int>& value, std::string_view key) {
+    add(value && *value != 1, key, value ? fmt::to_string(*value) : "", "1 or \"auto\"");
+  }
+  template <class E>
+  void word(E value, E only, std::string_view key) {
+    add(value != only, key, fmt::format("\"{}\"", name_of(value)),
+        fmt::format("\"{}\"", name_of(only)));
+  }
+  std::vector<std::string> take() { return std::move(refusals_); }
+
+ private:
+  std::vector<std::string> refusals_;
+};
+
+}  // namespace
+
+std::vector<std::string> not_yet(const Config& config) {
+  Refusals refusals;
+  const ParallelConfig& parallel = config.parallel;
+  refusals.ranks(parallel.dp, "parallel.dp");
+  refusals.ranks(parallel.tp, "parallel.tp");
+  refusals.ranks(parallel.pp, "parallel.pp");
+  refusals.ranks(parallel.virtual_stages, "parallel.virtual_stages");
+  Recompute const recompute = parallel.recompute.value_or(Recompute::none);
+  refusals.add(recompute != Recompute::none, "parallel.recompute",
+               fmt::format("\"{}\"", name_of(recompute)), "\"none\" or \"auto\"");
+  refusals.word(config.train.precision, Precision::fp32, "train.precision");
+  refusals.word(config.batch_rule.lr, LrRule::none, "batch_rule.lr");
+  refusals.word(config.batch_rule.beta, BetaRule::fixed, "batch_rule.beta");
+  refusals.word(config.batch_rule.weight_decay, DecayRule::fixed, "batch_rule.weight_decay");
+  refusals.word(config.adapt.mode, AdaptMode::off, "adapt.mode");
+  refusals.add(!config.adapt.script.empty(), "adapt.script",
+               fmt::format("a list of {}", config.adapt.script.size()), "an empty list");
+  refusals.add(config.gns != GnsConfig{}, "gns", "a noise scale estimated as asked",
+               "only the section's defaults (nothing is estimated)");
+  refusals.add(config.checkpoint.async, "checkpoint.async", "true",
+               "false (checkpoints are written between steps)");
+  refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
+  refusals.add(config.device == DeviceChoice::cuda, "device", "\"cuda\"", "\"auto\" or \"cpu\"");
+  bool const between_processes =
+      config.transport == TransportChoice::mpi || config.transport == TransportChoice::nccl;
+  refusals.add(between_processes, "transport", fmt::format("\"{}\"", name_of(config.transport)),
+               "\"auto\" or \"thread\"");
+  return refusals.take();
+}
+
+}  // namespace copus
