@@ -1,0 +1,31 @@
+// What a checkpoint's state.json says of the files beside it.
+#pragma once
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "state/files.h"
+
+namespace copus {
+
+constexpr std::int64_t kCheckpointFormat = 1;
+constexpr const char* kStateFile = "state.json";
+
+// state.json with its own checksum added, as text; and read back, checked. An absent file is
+// nothing; a damaged or newer one a ConfigError.
+std::string state_text(nlohmann::json state);
+std::optional<nlohmann::json> read_state(const std::string& directory);
+
+using FileSums = std::map<std::string, FileSum>;
+nlohmann::json to_json(const FileSums& sums);
+FileSums file_sums(const nlohmann::json& state, const std::string& directory);
+
+// What is wrong with one file: missing, short, corrupt; empty when it is as recorded. A deep check
+// reads it all, a shallow one compares the size.
+enum class Depth { sizes, contents };
+std::string file_problem(const std::string& directory, const std::string& name, const FileSum& sum,
+                         Depth depth);
+
+}  // namespace copus
