@@ -168,7 +168,9 @@ bool read_switch(const Json& value, ScriptedSwitch& out, const std::string& path
                  Problems& problems) {
   if (!value.is_object()) return false;
   std::set<std::string> given;
+  std::size_t const before = problems.size();
   read_keys(value, "", path, script_table(), out, given, problems);
+  if (problems.size() > before) return true;  // a mistyped key explains what else is missing
   if (given.contains("tokens") == given.contains("step"))
     problems.push_back(path + ": takes exactly one of tokens and step (when the switch happens)");
   if (given.size() < 2)

@@ -1,5 +1,6 @@
 // Text to Config: syntax, duplicate keys, overrides, then the table's rows.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -137,8 +138,10 @@ Config read_config(const std::string& path, const Overrides& overrides, ConfigUs
                    std::vector<std::string>& warnings) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
-  // An empty file fails `<<` too, but it can be read; the parser then says what is missing.
-  if (!file || (!(text << file.rdbuf()) && file.bad()))
+  // A directory opens like a file, and reads as an empty one.
+  bool const readable = file && !std::filesystem::is_directory(path);
+  if (readable) text << file.rdbuf();
+  if (!readable || file.bad())
     throw ConfigError(fmt::format("{}: cannot be read; give the path of a JSON file", path));
   return parse_config(text.str(), path, overrides, use, warnings);
 }

@@ -94,7 +94,7 @@ Table<Config> model_rows() {
 
 Table<Config> data_and_batch_rows() {
   return {
-      row("data.train", &Config::data, &DataConfig::train, data_sources()),
+      row("data.train", &Config::data, &DataConfig::train, data_sources(), kDerived),
       row("data.val", &Config::data, &DataConfig::val, data_sources()),
       row("data.epochs", &Config::data, &DataConfig::epochs,
           or_word(count(1, "a count of passes"), "unlimited")),

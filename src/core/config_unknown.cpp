@@ -138,10 +138,10 @@ std::string unknown_key(const std::string& path, const std::vector<std::string>&
   if (section.ends_with('.')) section.pop_back();
   std::string const where =
       section.empty() ? "at the top level" : fmt::format("in section \"{}\"", section);
-  std::string const advice = suggestion(path, known);
-  return fmt::format("{}{}: unknown key {}; {}known there: {}", dot, path, where,
-                     advice.empty() ? "" : advice + " ",
-                     fmt::join(names_in(section_of(path), known), ", "));
+  std::string advice = suggestion(path, known);
+  if (advice.empty())
+    advice = fmt::format("known there: {}", fmt::join(names_in(section_of(path), known), ", "));
+  return fmt::format("{}{}: unknown key {}; {}", dot, path, where, advice);
 }
 
 }  // namespace copus::detail

@@ -44,7 +44,7 @@ TEST_CASE("U1: an unknown key is an error that names the key, its section and th
            {"optimizer.beta3", "section \"optimizer\"", "did you mean optimizer.beta1?"},
            {"optimizer.weight-decay", "section \"optimizer\"",
             "did you mean optimizer.weight_decay?"},
-           {"model.lr", "section \"model\"", "did you mean optimizer.lr?"},
+           {"model.lr", "section \"model\"", "did you mean optimizer.lr or batch_rule.lr?"},
            {"optimizer.learning_rate", "section \"optimizer\"", "did you mean optimizer.lr?"},
            {"model.num_hidden_layers", "section \"model\"", "did you mean model.layers?"},
            {"optimiser", "top level", "did you mean optimizer?"},
@@ -74,6 +74,7 @@ TEST_CASE("U1: an unknown key is an error that names the key, its section and th
 TEST_CASE("U1: an unknown key inside a list entry is named with its place") {
   CHECK(with({{"adapt.script", R"([{"step": 1, "dp": 1}, {"step": 2, "bach": 8}])"}})
             .names({"adapt.script[1].bach", "unknown key", "did you mean batch?"}));
+  CHECK(with({{"adapt.script", R"([{"stepp": 1}])"}}).problems.size() == 1);
   CHECK(with({{"data.train", R"([{"path": "a", "wieght": 2}])"}})
             .names({"data.train[0].wieght", "unknown key", "did you mean weight?"}));
 }
@@ -185,4 +186,6 @@ TEST_CASE("a file that cannot be read is the user's mistake and is named") {
   CHECK_THROWS_AS(read_config("no/such/file.json", {}, ConfigUse::train, warnings), ConfigError);
   CHECK_THROWS_WITH(read_config("no/such/file.json", {}, ConfigUse::train, warnings),
                     Catch::Contains("no/such/file.json"));
+  CHECK_THROWS_WITH(read_config(COPUS_TEST_DIR, {}, ConfigUse::train, warnings),
+                    Catch::Contains("cannot be read"));
 }
