@@ -34,15 +34,18 @@ class KeepMask {
   static constexpr std::int64_t kLanes = 16;
 
   void sixty_four(float* out, std::uint64_t group) const {
+    RngStream const stream = stream_;
+    std::uint32_t const threshold = threshold_;
+    float const kept = kept_;
     float lane[4][kLanes];
 #pragma omp simd
     for (std::int64_t i = 0; i < kLanes; ++i) {
       PhiloxWords const words =
-          philox(stream_.key, group + static_cast<std::uint64_t>(i), stream_.high);
-      lane[0][i] = words.word[0] >= threshold_ ? kept_ : 0.0f;
-      lane[1][i] = words.word[1] >= threshold_ ? kept_ : 0.0f;
-      lane[2][i] = words.word[2] >= threshold_ ? kept_ : 0.0f;
-      lane[3][i] = words.word[3] >= threshold_ ? kept_ : 0.0f;
+          philox(stream.key, group + static_cast<std::uint64_t>(i), stream.high);
+      lane[0][i] = words.word[0] >= threshold ? kept : 0.0f;
+      lane[1][i] = words.word[1] >= threshold ? kept : 0.0f;
+      lane[2][i] = words.word[2] >= threshold ? kept : 0.0f;
+      lane[3][i] = words.word[3] >= threshold ? kept : 0.0f;
     }
     for (std::int64_t i = 0; i < kLanes; ++i) {
       for (std::int64_t w = 0; w < 4; ++w) out[i * 4 + w] = lane[w][i];

@@ -1,0 +1,39 @@
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "ops/op_cases.h"
+
+namespace copus::ops {
+namespace {
+
+// The names of the virtual functions after the memory section of backend.h.
+std::set<std::string> declared_operations() {
+  std::ifstream file(std::string(COPUS_TEST_DIR) + "/../include/copus/backend/backend.h");
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string const all = text.str();
+  std::string const operations = all.substr(all.find("---- matrix products"));
+  std::regex const declaration(R"(virtual\s+\w+\s+(\w+)\s*\()");
+  std::set<std::string> names;
+  for (std::sregex_iterator i(operations.begin(), operations.end(), declaration), end; i != end;
+       ++i) {
+    names.insert((*i)[1]);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("every operation of the backend has a row in the table, and every row an operation") {
+  std::set<std::string> const declared = declared_operations();
+  REQUIRE(declared.count("matmul") == 1);
+  REQUIRE(declared.count("adamw") == 1);
+  std::set<std::string> rows;
+  for (const OpCase& row : all_op_cases()) rows.insert(row.op);
+  CHECK(rows == declared);
+}
+
+}  // namespace copus::ops
