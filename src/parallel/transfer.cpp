@@ -18,10 +18,33 @@ struct Holder {
 struct Source {
   Box box;
   std::vector<Holder> holders;  // by rank
+  std::int64_t reach = 0;       // the last row's end of this and all sources before it
 };
 
-// By parameter.
+// By parameter, each parameter's by first row.
 using Sources = std::vector<std::vector<Source>>;
+
+void sort_by_row(std::vector<Source>& sources) {
+  // The begin of a box is its own among the disjoint boxes of a parameter.
+  std::sort(sources.begin(), sources.end(),
+            [](const Source& a, const Source& b) { return a.box.begin < b.box.begin; });
+  std::int64_t reach = 0;
+  for (Source& source : sources) {
+    reach = std::max(reach, source.box.begin[0] + source.box.size[0]);
+    source.reach = reach;
+  }
+}
+
+// The stretch of a parameter's sources outside which none shares a row with `wanted`: under ZeRO
+// most lie outside, and asking each would cost the square of the ranks.
+std::span<const Source> near(const std::vector<Source>& sources, const Box& wanted) {
+  std::int64_t const begin = wanted.begin[0], end = begin + wanted.size[0];
+  auto const first = std::partition_point(
+      sources.begin(), sources.end(), [&](const Source& source) { return source.reach <= begin; });
+  auto const last = std::partition_point(
+      first, sources.end(), [&](const Source& source) { return source.box.begin[0] < end; });
+  return {first, last};
+}
 
 Sources sources_of(std::span<const StateShard> shards) {
   Sources sources;
@@ -34,11 +57,12 @@ Sources sources_of(std::span<const StateShard> shards) {
       auto const [place, is_new] =
           known.try_emplace({held.param, box.begin[0], box.begin[1], box.size[0], box.size[1]},
                             sources[param].size());
-      if (is_new) sources[param].push_back({box, {}});
+      if (is_new) sources[param].push_back({box, {}, 0});
       sources[param][place->second].holders.push_back(
           {static_cast<int>(rank), held.offset, held.row_stride});
     }
   }
+  for (std::vector<Source>& of_param : sources) sort_by_row(of_param);
   return sources;
 }
 
@@ -91,10 +115,14 @@ TransferPlan transfer_plan(std::span<const StateShard> before, std::span<const S
   Sources const sources = sources_of(before);
   std::vector<std::int64_t> load(before.size());  // elements to send, by rank
   TransferPlan plan;
+  std::size_t boxes = 0;
+  for (const StateShard& shard : after) boxes += shard.boxes.size();
+  plan.copies.reserve(2 * boxes);
   for (std::size_t rank = 0; rank < after.size(); ++rank) {
     int const to = static_cast<int>(rank);
     for (const StateBox& wanted : after[rank].boxes) {
-      for (const Source& source : sources[static_cast<std::size_t>(wanted.param)]) {
+      for (const Source& source :
+           near(sources[static_cast<std::size_t>(wanted.param)], wanted.box)) {
         Box const part = intersect(wanted.box, source.box);
         if (part.empty()) continue;
         const Holder& from = choose(source, to, load);
