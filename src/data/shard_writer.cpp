@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include "copus/core/error.h"
 #include "copus/data/tokens.h"
 #include "data/shard_format.h"
+#include "data/xxh3.h"
 
 namespace copus {
 namespace {

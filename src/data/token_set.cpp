@@ -174,7 +174,8 @@ SourceSummary summarize(const DataSource& source, const TokenSet& set, std::int6
                         .shards = static_cast<int>(set.shards().size()),
                         .tokens = set.tokens(),
                         .windows = windows,
-                        .weight = source.weight};
+                        .weight = source.weight,
+                        .tokenizer = set.shards().front().header().tokenizer};
   for (const TokenShard& shard : set.shards()) summary.documents += shard.header().documents;
   return summary;
 }

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 
 #include "copus/core/error.h"
 #include "data/shard_format.h"
+#include "data/xxh3.h"
 
 namespace copus {
 namespace {
