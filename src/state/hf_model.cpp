@@ -172,8 +172,7 @@ void check_unused(Opened& files, const ModelConfig& model, const std::set<std::s
       continue;
     }
     files.problems.push_back(fmt::format("{}: tensor \"{}\" is not one of a {}-layer {} model",
-                                         path, name, model.layers,
-                                         name_of(model.family)));
+                                         path, name, model.layers, name_of(model.family)));
   }
 }
 

@@ -1,0 +1,88 @@
+// Checkpoints: TrainState on disk, free of any layout, complete or not there at all.
+//
+// RUN/checkpoints/step-00000100/ holds model.safetensors (fp32 master weights) and config.json, so
+// that the directory is itself a Hugging Face model; optimizer-00001.safetensors (logical names +
+// ".m", ".v"); and state.json: format, counters, model, sizes and checksums of the other files.
+// `latest` is a link to the newest. One rank that holds the whole model writes and reads here.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "copus/core/config.h"
+#include "copus/parallel/params.h"
+#include "copus/state/train_state.h"
+
+namespace copus {
+
+// Streams between a rank's flat buffers and the host, wherever the buffers live: elements [offset,
+// offset + size) of one of them.
+enum class StateBuffer : std::uint8_t { master, m, v };
+using FlatReader = std::function<void(StateBuffer, std::int64_t offset, std::span<float> out)>;
+using FlatWriter =
+    std::function<void(StateBuffer, std::int64_t offset, std::span<const float> elements)>;
+// For buffers that the host can address; the views must outlive the function.
+FlatReader host_reader(const TrainState& state);
+FlatWriter host_writer(const TrainState& state);
+
+// The model a rank holds: its table and where each tensor lies in the flat buffers.
+struct FlatModel {
+  const ModelConfig& config;
+  const std::vector<Param>& table;
+  const FlatLayout& layout;
+};
+
+struct TokenizerIdentity {
+  std::string id;                           // as in the data shards' header; empty: unknown
+  std::optional<std::int64_t> end_of_text;  // for config.json's bos and eos
+};
+
+struct SavedCheckpoint {
+  std::string directory;
+  std::int64_t bytes = 0;
+  std::vector<std::string> warnings;  // old checkpoints that could not be removed
+};
+
+// Writes RUN_DIR/checkpoints/step-N under a temporary name, syncs, renames, moves `latest`, then
+// removes all but the `keep` newest up to this step. On any failure (IoError, or whatever `read`
+// throws) the older checkpoints are untouched and the temporary files gone.
+SavedCheckpoint save_checkpoint(const std::string& run_dir, const FlatModel& model,
+                                const Counters& counters, const FlatReader& read,
+                                const TokenizerIdentity& tokenizer, std::int64_t keep);
+
+// What a checkpoint says of itself.
+struct CheckpointSummary {
+  ModelConfig model;
+  Counters counters;
+  bool has_optimizer = false;
+  std::string tokenizer;
+  std::int64_t bytes = 0;
+};
+CheckpointSummary read_checkpoint_summary(const std::string& directory);
+
+// Everything that makes a checkpoint unusable, each file read and compared with its checksum.
+// Empty: complete.
+std::vector<std::string> checkpoint_problems(const std::string& directory);
+
+struct FoundCheckpoint {
+  std::string directory;              // empty: none is complete
+  std::vector<std::string> rejected;  // why newer ones were passed over
+};
+FoundCheckpoint newest_complete(const std::string& run_dir);
+
+// Streams weights alone (from a checkpoint or a Hugging Face directory), or all of TrainState, into
+// a rank's flat buffers, tensor by tensor. A checkpoint of another model is refused, every
+// difference named; a damaged one too.
+void load_model_weights(const std::string& directory, const FlatModel& model,
+                        const FlatWriter& write);
+Counters load_train_state(const std::string& directory, const FlatModel& model,
+                          const FlatWriter& write);
+
+// Turns a Hugging Face directory into a checkpoint of weights alone, fp32, with its tokenizer
+// files. `out` must not exist. Returns what was written.
+CheckpointSummary import_checkpoint(const std::string& hf_dir, const std::string& out);
+
+}  // namespace copus

@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "copus/core/error.h"
+#include "copus/state/checkpoint.h"
+#include "copus/state/hf.h"
+#include "copus/state/safetensors.h"
+#include "state/checkpoint_names.h"
+#include "state/checkpoint_state.h"
+#include "state/model_writer.h"
+
+namespace copus {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kOptimizerPrefix = "optimizer-";
+
+// Streams the part of one logical tensor that a rank holds into its flat buffer.
+void load_tensor(const Param& param, const LocalParam& local, StateBuffer buffer,
+                 const BoxReader& read, const FlatWriter& write, std::vector<float>& stage) {
+  const Box& held = local.box;
+  if (held.empty()) return;
+  std::int64_t const stride = local.local_size[1], width = held.size[1];
+  std::int64_t const step = std::max<std::int64_t>(1, kStagedElements / width);
+  for (std::int64_t row = 0; row < held.size[0]; row += step) {
+    std::int64_t const rows = std::min(step, held.size[0] - row);
+    stage.resize(static_cast<std::size_t>(rows * width));
+    read(param, {{held.begin[0] + row, held.begin[1]}, {rows, width}}, stage);
+    if (width == stride) {
+      write(buffer, local.offset + row * stride, stage);
+      continue;
+    }
+    for (std::int64_t r = 0; r < rows; ++r) {
+      write(buffer, local.offset + (row + r) * stride,
+            std::span<const float>(stage).subspan(static_cast<std::size_t>(r * width),
+                                                  static_cast<std::size_t>(width)));
+    }
+  }
+}
+
+// The moments of all optimizer files of a checkpoint.
+class Moments {
+ public:
+  Moments(const std::string& directory, const FileSums& sums, const std::vector<Param>& table)
+      : directory_(directory) {
+    for (const auto& [name, sum] : sums) {
+      if (name.rfind(kOptimizerPrefix, 0) != 0) continue;
+      files_.push_back(SafetensorsFile::open(directory + "/" + name));
+      for (const auto& [tensor, entry] : files_.back().tensors()) {
+        file_of_[tensor] = files_.size() - 1;
+      }
+    }
+    check(table);
+  }
+
+  void read(const Param& param, const char* suffix, const Box& box, std::span<float> out) const {
+    std::string const name = param.name + suffix;
+    const SafetensorsFile& file = files_[file_of_.at(name)];
+    auto const width = static_cast<std::size_t>(box.size[1]);
+    for (std::int64_t row = 0; row < box.size[0]; ++row) {
+      file.read_f32(name, (box.begin[0] + row) * param.size[1] + box.begin[1],
+                    out.subspan(static_cast<std::size_t>(row) * width, width));
+    }
+  }
+
+ private:
+  void check(const std::vector<Param>& table) const {
+    std::vector<std::string> problems;
+    std::size_t used = 0;
+    for (const Param& p : table) {
+      std::vector<std::int64_t> const shape =
+          p.dims == 1 ? std::vector{p.size[1]} : std::vector{p.size[0], p.size[1]};
+      for (const char* suffix : {".m", ".v"}) {
+        auto const found = file_of_.find(p.name + suffix);
+        if (found == file_of_.end()) {
+          problems.push_back(fmt::format("{}: tensor \"{}{}\" is missing from the optimizer files",
+                                         directory_, p.name, suffix));
+          continue;
+        }
+        ++used;
+        const TensorEntry& entry = files_[found->second].tensors().at(found->first);
+        if (entry.dtype != "F32" || entry.shape != shape) {
+          problems.push_back(fmt::format(
+              "{}: tensor \"{}\" is {} [{}]; the model makes it F32 [{}]", directory_, found->first,
+              entry.dtype, fmt::join(entry.shape, ", "), fmt::join(shape, ", ")));
+        }
+      }
+    }
+    if (used != file_of_.size()) {
+      problems.push_back(fmt::format("{}: the optimizer files hold {} tensors, the model has {}",
+                                     directory_, file_of_.size(), 2 * table.size()));
+    }
+    if (!problems.empty()) throw ConfigError(std::move(problems));
+  }
+
+  std::string directory_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t> file_of_;
+};
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+std::vector<std::pair<std::int64_t, std::string>> checkpoints_newest_first(
+    const std::string& folder) {
+  std::vector<std::pair<std::int64_t, std::string>> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    std::string const name = entry.path().filename();
+    std::string const digits = name.substr(std::min(kStepPrefix.size(), name.size()));
+    bool const named = name.rfind(kStepPrefix, 0) == 0 && digits.size() >= 8 &&
+                       digits.size() <= 18 &&
+                       digits.find_first_not_of("0123456789") == std::string::npos;
+    if (named && entry.is_directory(error)) found.emplace_back(std::stoll(digits), name);
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+FlatWriter host_writer(const TrainState& state) {
+  return [state](StateBuffer buffer, std::int64_t offset, std::span<const float> elements) {
+    const TensorView& view = buffer == StateBuffer::master ? state.master
+                             : buffer == StateBuffer::m    ? state.m
+                                                           : state.v;
+    auto const to = view.span<float>().subspan(static_cast<std::size_t>(offset), elements.size());
+    std::copy(elements.begin(), elements.end(), to.begin());
+  };
+}
+
+CheckpointSummary read_checkpoint_summary(const std::string& directory) {
+  FileSums sums;
+  return parse_state(directory, sums);
+}
+
+std::vector<std::string> checkpoint_problems(const std::string& directory) {
+  std::vector<std::string> problems;
+  try {
+    FileSums sums;
+    parse_state(directory, sums);
+    // Cheap checks first: a short file need not be read to be refused.
+    for (Depth const depth : {Depth::sizes, Depth::contents}) {
+      for (const auto& [name, sum] : sums) {
+        std::string problem = file_problem(directory, name, sum, depth);
+        if (!problem.empty()) problems.push_back(std::move(problem));
+      }
+      if (!problems.empty()) break;
+    }
+  } catch (const ConfigError& error) {
+    problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+  } catch (const IoError& error) {
+    problems.emplace_back(error.what());
+  }
+  return problems;
+}
+
+FoundCheckpoint newest_complete(const std::string& run_dir) {
+  std::string const folder = run_dir + "/" + kCheckpointFolder;
+  FoundCheckpoint found;
+  // By number and not by `latest`: a run killed between the two renames has a newer one.
+  for (const auto& [step, name] : checkpoints_newest_first(folder)) {
+    std::vector<std::string> const problems = checkpoint_problems(folder + "/" + name);
+    if (problems.empty()) {
+      found.directory = folder + "/" + name;
+      break;
+    }
+    found.rejected.insert(found.rejected.end(), problems.begin(), problems.end());
+  }
+  return found;
+}
+
+void load_model_weights(const std::string& directory, const FlatModel& model,
+                        const FlatWriter& write) {
+  std::vector<std::string> problems =
+      model_differences(read_hf_config(directory), model.config, directory);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  HfModel const file(directory, model.config);
+  BoxReader const read = [&](const Param& param, const Box& box, std::span<float> out) {
+    file.read(param, box, out);
+  };
+  std::vector<float> stage;
+  for (const LocalParam& local : model.layout.params) {
+    const Param& param = model.table[static_cast<std::size_t>(local.param)];
+    load_tensor(param, local, StateBuffer::master, read, write, stage);
+  }
+}
+
+Counters load_train_state(const std::string& directory, const FlatModel& model,
+                          const FlatWriter& write) {
+  FileSums sums;
+  CheckpointSummary const summary = parse_state(directory, sums);
+  if (!summary.has_optimizer) {
+    throw ConfigError(fmt::format(
+        "{}: holds weights alone; name it as model.from to start a run from them", directory));
+  }
+  for (const auto& [name, sum] : sums) {
+    if (name.rfind(kOptimizerPrefix, 0) != 0) continue;  // the rest is checked where it is read
+    std::string problem = file_problem(directory, name, sum, Depth::contents);
+    if (!problem.empty()) throw ConfigError(std::move(problem));
+  }
+  Moments const moments(directory, sums, model.table);
+  load_model_weights(directory, model, write);
+  std::vector<float> stage;
+  for (const LocalParam& local : model.layout.params) {
+    if (local.offset >= model.layout.state_numel) continue;  // a compute copy has no moments
+    const Param& param = model.table[static_cast<std::size_t>(local.param)];
+    for (StateBuffer const buffer : {StateBuffer::m, StateBuffer::v}) {
+      const char* const suffix = buffer == StateBuffer::m ? ".m" : ".v";
+      load_tensor(
+          param, local, buffer,
+          [&](const Param& p, const Box& box, std::span<float> out) {
+            moments.read(p, suffix, box, out);
+          },
+          write, stage);
+    }
+  }
+  return summary.counters;
+}
+
+}  // namespace copus

@@ -1,0 +1,133 @@
+#include "state/checkpoint_state.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "copus/core/config_io.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+using nlohmann::json;
+
+json to_json(const ModelConfig& m) {
+  json out = {{"family", std::string(name_of(m.family))},
+              {"layers", m.layers},
+              {"hidden", m.hidden},
+              {"heads", m.heads},
+              {"kv_heads", m.kv_heads},
+              {"ffn", m.ffn},
+              {"vocab", m.vocab},
+              {"seq_len", m.seq_len},
+              {"max_positions", m.max_positions},
+              {"tie_embeddings", m.tie_embeddings},
+              {"rope_theta", m.rope_theta},
+              {"rope_scaling", nullptr},
+              {"norm_eps", m.norm_eps},
+              {"dropout", m.dropout}};
+  if (m.rope_scaling) {
+    out["rope_scaling"] = {{"factor", m.rope_scaling->factor},
+                           {"low_freq_factor", m.rope_scaling->low_freq_factor},
+                           {"high_freq_factor", m.rope_scaling->high_freq_factor},
+                           {"original_max_positions", m.rope_scaling->original_max_positions}};
+  }
+  return out;
+}
+
+ModelConfig model_from(const json& in) {
+  ModelConfig m;
+  auto const family = in.at("family").get<std::string>();
+  for (Family const f : {Family::llama, Family::qwen2, Family::gpt2}) {
+    if (family == name_of(f)) m.family = f;
+  }
+  m.layers = in.at("layers").get<std::int64_t>();
+  m.hidden = in.at("hidden").get<std::int64_t>();
+  m.heads = in.at("heads").get<std::int64_t>();
+  m.kv_heads = in.at("kv_heads").get<std::int64_t>();
+  m.ffn = in.at("ffn").get<std::int64_t>();
+  m.vocab = in.at("vocab").get<std::int64_t>();
+  m.seq_len = in.at("seq_len").get<std::int64_t>();
+  m.max_positions = in.at("max_positions").get<std::int64_t>();
+  m.tie_embeddings = in.at("tie_embeddings").get<bool>();
+  m.rope_theta = in.at("rope_theta").get<double>();
+  m.norm_eps = in.at("norm_eps").get<double>();
+  m.dropout = in.at("dropout").get<double>();
+  if (const json& rope = in.at("rope_scaling"); !rope.is_null()) {
+    m.rope_scaling =
+        RopeScaling{rope.at("factor").get<double>(), rope.at("low_freq_factor").get<double>(),
+                    rope.at("high_freq_factor").get<double>(),
+                    rope.at("original_max_positions").get<std::int64_t>()};
+  }
+  return m;
+}
+
+json to_json(const Counters& c) {
+  return {{"step", c.step},
+          {"tokens", c.tokens},
+          {"samples", c.samples},
+          {"seed", c.seed},
+          {"updates", c.updates},
+          {"beta1_product", c.beta1_product},
+          {"beta2_product", c.beta2_product},
+          {"skipped_in_a_row", c.skipped_in_a_row},
+          {"reference_batch", c.reference_batch}};
+}
+
+Counters counters_from(const json& in) {
+  Counters c;
+  c.step = in.at("step").get<std::int64_t>();
+  c.tokens = in.at("tokens").get<std::int64_t>();
+  c.samples = in.at("samples").get<std::int64_t>();
+  c.seed = in.at("seed").get<std::uint64_t>();
+  c.updates = in.at("updates").get<std::int64_t>();
+  c.beta1_product = in.at("beta1_product").get<double>();
+  c.beta2_product = in.at("beta2_product").get<double>();
+  c.skipped_in_a_row = in.at("skipped_in_a_row").get<std::int64_t>();
+  c.reference_batch = in.at("reference_batch").get<std::int64_t>();
+  return c;
+}
+
+}  // namespace
+
+json make_state(const CheckpointSummary& summary, const FileSums& sums) {
+  return {{"format", kCheckpointFormat},     {"counters", to_json(summary.counters)},
+          {"model", to_json(summary.model)}, {"optimizer", summary.has_optimizer},
+          {"tokenizer", summary.tokenizer},  {"files", to_json(sums)}};
+}
+
+CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
+  auto const state = read_state(directory);
+  if (!state) {
+    throw ConfigError(
+        fmt::format("{}/{}: missing; this is not a checkpoint", directory, kStateFile));
+  }
+  try {
+    sums = file_sums(*state, directory);
+    CheckpointSummary summary;
+    summary.model = model_from(state->at("model"));
+    summary.counters = counters_from(state->at("counters"));
+    summary.has_optimizer = state->at("optimizer").get<bool>();
+    summary.tokenizer = state->at("tokenizer").get<std::string>();
+    for (const auto& [name, sum] : sums) summary.bytes += sum.bytes;
+    return summary;
+  } catch (const json::exception& error) {
+    throw ConfigError(fmt::format("{}/{}: damaged: {}", directory, kStateFile, error.what()));
+  }
+}
+
+std::vector<std::string> model_differences(const ModelConfig& stored, const ModelConfig& wanted,
+                                           const std::string& directory) {
+  json const a = to_json(stored), b = to_json(wanted);
+  std::vector<std::string> problems;
+  for (const auto& [key, value] : a.items()) {
+    // How long a window to train on and what to drop are the run's to choose.
+    if (key == "seq_len" || key == "dropout" || value == b.at(key)) continue;
+    problems.push_back(fmt::format("model.{}: {} is not accepted; {} holds a model with {}", key,
+                                   b.at(key).dump(), directory, value.dump()));
+  }
+  return problems;
+}
+
+}  // namespace copus
