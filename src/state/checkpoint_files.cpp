@@ -36,13 +36,11 @@ std::optional<json> read_state(const std::string& directory) {
   std::string const path = directory + "/" + kStateFile;
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
-  json state = json::parse(read_text_file(path, kMaxStateBytes), nullptr, false);
-  if (!state.is_object() || !state.contains("checksum")) {
-    throw ConfigError(fmt::format("{}: damaged: not a whole JSON object with a checksum", path));
-  }
-  json const checksum = state.at("checksum");
-  state.erase("checksum");
-  if (parse_hex(checksum) != hash_of(state.dump())) {
+  std::string const text = read_text_file(path, kMaxStateBytes);
+  json state = json::parse(text, nullptr, false);
+  if (!state.is_object()) throw ConfigError(fmt::format("{}: damaged: not a JSON object", path));
+  // Byte for byte what state_text wrote, its checksum included.
+  if (state_text(state) != text) {
     throw ConfigError(fmt::format("{}: damaged: its checksum does not match", path));
   }
   json const format = state.value("format", json());

@@ -20,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kModelPrefix = "model";
 constexpr std::string_view kOptimizerPrefix = "optimizer-";
 
 // Streams the part of one logical tensor that a rank holds into its flat buffer.
@@ -203,7 +204,7 @@ Counters load_train_state(const std::string& directory, const FlatModel& model,
         "{}: holds weights alone; name it as model.from to start a run from them", directory));
   }
   for (const auto& [name, sum] : sums) {
-    if (name.rfind(kOptimizerPrefix, 0) != 0) continue;  // the rest is checked where it is read
+    if (name.rfind(kModelPrefix, 0) == 0) continue;  // checked where it is opened
     std::string problem = file_problem(directory, name, sum, Depth::contents);
     if (!problem.empty()) throw ConfigError(std::move(problem));
   }

@@ -1,0 +1,80 @@
+// Shared by the tests of state: a temporary folder, the golden models, whole reads.
+#pragma once
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "copus/core/error.h"
+#include "copus/state/checkpoint.h"
+#include "copus/state/hf.h"
+
+namespace copus::test {
+
+struct TempFolder {
+  std::string path;
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "copus-state-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw IoError("no temporary folder");
+    path = name;
+  }
+  ~TempFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path, error);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path + "/" + name; }
+};
+
+inline std::string read_bytes(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+inline void write_bytes(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::string golden(const std::string& name) {
+  return std::string(COPUS_TEST_DIR) + "/golden/" + name;
+}
+inline const std::vector<std::string> kGolden = {"gpt2", "llama-gqa", "llama-tied", "qwen2"};
+
+// A copy of a golden model that a test may damage.
+inline std::string copy_golden(const TempFolder& folder, const std::string& name) {
+  std::string const to = folder / name;
+  std::filesystem::copy(golden(name), to);
+  return to;
+}
+
+inline std::vector<float> read_all(const SafetensorsFile& file, const std::string& name) {
+  std::vector<float> values(static_cast<std::size_t>(file.tensors().at(name).numel()));
+  file.read_f32(name, 0, values);
+  return values;
+}
+
+// Every problem of the ConfigError that `body` throws, joined; empty when it throws none.
+template <class Body>
+std::string problems_of(Body body) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+inline bool names(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A file in the format with an arbitrary header.
+inline std::string safetensors_bytes(const std::string& header, const std::string& data) {
+  std::uint64_t const n = header.size();
+  return std::string(reinterpret_cast<const char*>(&n), 8) + header + data;
+}
+
+}  // namespace copus::test
