@@ -29,14 +29,15 @@ void run_eval(const EvalFlags& flags) {
   ModelConfig model = read_hf_config(flags.checkpoint);
   if (flags.seq_len > 0) {
     if (flags.seq_len > model.max_positions) {
-      throw ConfigError(fmt::format("--seq-len {}: the model of {} takes at most {}", flags.seq_len, flags.checkpoint,
-                                    model.max_positions));
+      throw ConfigError(fmt::format("--seq-len {}: the model of {} takes at most {}", flags.seq_len,
+                                    flags.checkpoint, model.max_positions));
     }
     model.seq_len = flags.seq_len;
   }
   Log log;
   EvalSet const data({{flags.data, 1.0}}, model.seq_len, model.vocab, 0, "", log);
-  if (data.tokens() == 0) throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
+  if (data.tokens() == 0)
+    throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
   auto const backend = make_cpu_backend(flags.threads);
   EvalRecord const result = evaluate_checkpoint(flags.checkpoint, model, data, *backend, log);
   if (flags.json) {
@@ -45,8 +46,8 @@ void run_eval(const EvalFlags& flags) {
                                       {"tokens", result.tokens}}
                            .dump());
   } else {
-    fmt::print("loss {:.6f} nats a token, perplexity {:.4f}, over {} tokens\n", result.loss, std::exp(result.loss),
-               result.tokens);
+    fmt::print("loss {:.6f} nats a token, perplexity {:.4f}, over {} tokens\n", result.loss,
+               std::exp(result.loss), result.tokens);
   }
 }
 
@@ -54,16 +55,23 @@ void run_eval(const EvalFlags& flags) {
 
 void add_eval(CLI::App& app) {
   auto flags = std::make_shared<EvalFlags>();
-  CLI::App* command = app.add_subcommand("eval", "Mean loss of a checkpoint over every token of a data set");
-  command->add_option("checkpoint", flags->checkpoint, "A checkpoint or Hugging Face directory")->required();
-  command->add_option("--data", flags->data, "A directory of token shards, or one shard")->required();
-  command->add_option("--seq-len", flags->seq_len, "Tokens a window; the model's maximum when not given")
+  CLI::App* command =
+      app.add_subcommand("eval", "Mean loss of a checkpoint over every token of a data set");
+  command->add_option("checkpoint", flags->checkpoint, "A checkpoint or Hugging Face directory")
+      ->required();
+  command->add_option("--data", flags->data, "A directory of token shards, or one shard")
+      ->required();
+  command
+      ->add_option("--seq-len", flags->seq_len,
+                   "Tokens a window; the model's maximum when not given")
       ->check(CLI::PositiveNumber);
   command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
       ->default_val(0)
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example:\n  copus eval runs/quickstart/checkpoints/latest --data data/kjv --seq-len 256 --json");
+  command->footer(
+      "Example:\n  copus eval runs/quickstart/checkpoints/latest --data data/kjv --seq-len 256 "
+      "--json");
   command->callback([flags] { run_eval(*flags); });
 }
 

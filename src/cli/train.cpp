@@ -20,12 +20,14 @@ struct TrainFlags {
   TrainOptions options;
 };
 
-Overrides overrides_of(const std::vector<std::string>& assignments, std::vector<std::string>& problems) {
+Overrides overrides_of(const std::vector<std::string>& assignments,
+                       std::vector<std::string>& problems) {
   Overrides overrides;
   for (const std::string& text : assignments) {
     std::size_t const at = text.find('=');
     if (at == std::string::npos || at == 0) {
-      problems.push_back(fmt::format("--set {}: expected key=value, for example --set train.tokens=10M", text));
+      problems.push_back(
+          fmt::format("--set {}: expected key=value, for example --set train.tokens=10M", text));
     } else {
       overrides.emplace_back(text.substr(0, at), text.substr(at + 1));
     }
@@ -38,7 +40,8 @@ void run_train(const TrainFlags& flags) {
   Overrides const overrides = overrides_of(flags.set, problems);
   if (flags.ranks != 1) {
     problems.push_back(
-        fmt::format("--ranks {}: this version runs one rank (--ranks 1); several come with the parallel runtime",
+        fmt::format("--ranks {}: this version runs one rank (--ranks 1); several come with the "
+                    "parallel runtime",
                     flags.ranks));
   }
   Config config;
@@ -52,7 +55,8 @@ void run_train(const TrainFlags& flags) {
   if (!problems.empty()) throw ConfigError(problems);
   if (!flags.run_dir.empty()) config.run_dir = flags.run_dir;
   for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
-  if (train(config, flags.options) == RunEnd::failed) throw std::runtime_error("the run did not finish; see above");
+  if (train(config, flags.options) == RunEnd::failed)
+    throw std::runtime_error("the run did not finish; see above");
 }
 
 }  // namespace
@@ -61,17 +65,24 @@ void add_train(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
   flags->options.version = COPUS_VERSION;
   CLI::App* command = app.add_subcommand("train", "Train a model as a configuration file says");
-  command->add_option("config", flags->config_path, "JSON file; docs/configuration.md explains every key")->required();
   command
-      ->add_option("--set", flags->set, "Override a key, as section.key=value; may be repeated")
+      ->add_option("config", flags->config_path,
+                   "JSON file; docs/configuration.md explains every key")
+      ->required();
+  command->add_option("--set", flags->set, "Override a key, as section.key=value; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--ranks", flags->ranks, "Ranks to run as threads of this process")->default_val(1);
-  command->add_option("--threads", flags->options.threads, "CPU threads of a rank; 0: all it may run on")
+  command->add_option("--ranks", flags->ranks, "Ranks to run as threads of this process")
+      ->default_val(1);
+  command
+      ->add_option("--threads", flags->options.threads,
+                   "CPU threads of a rank; 0: all it may run on")
       ->default_val(0)
       ->check(CLI::NonNegativeNumber);
   command->add_option("--run-dir", flags->run_dir, "Where the run is written, instead of run_dir");
-  command->add_flag("--resume", flags->options.resume, "Go on from the newest complete checkpoint of the run directory");
-  command->footer("Example:\n  copus train configs/quickstart.json --set train.tokens=2M --run-dir runs/short");
+  command->add_flag("--resume", flags->options.resume,
+                    "Go on from the newest complete checkpoint of the run directory");
+  command->footer(
+      "Example:\n  copus train configs/quickstart.json --set train.tokens=2M --run-dir runs/short");
   command->callback([flags] { run_train(*flags); });
 }
 

@@ -25,9 +25,10 @@ class EvalProgress {
     if (now - shown_ < pause) return;
     shown_ = now;
     double const rate = static_cast<double>(done) / now;
-    std::string const line = fmt::format(
-        "evaluating: {} of {} windows, {} tok/s, left {}", done, windows,
-        human_count(rate * static_cast<double>(seq_len)), human_duration(static_cast<double>(windows - done) / rate));
+    std::string const line =
+        fmt::format("evaluating: {} of {} windows, {} tok/s, left {}", done, windows,
+                    human_count(rate * static_cast<double>(seq_len)),
+                    human_duration(static_cast<double>(windows - done) / rate));
     if (log_->console_is_terminal()) {
       log_->live(line);
     } else {
@@ -43,10 +44,12 @@ class EvalProgress {
 
 }  // namespace
 
-EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len, Log* log) {
+EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len,
+                    Log* log) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(micro * seq_len)), targets(ids.size());
   auto const row = [&](std::vector<std::int32_t>& rows, std::int64_t i) {
-    return std::span(rows).subspan(static_cast<std::size_t>(i * seq_len), static_cast<std::size_t>(seq_len));
+    return std::span(rows).subspan(static_cast<std::size_t>(i * seq_len),
+                                   static_cast<std::size_t>(seq_len));
   };
   EvalProgress progress(log);
   double loss_sum = 0.0;
@@ -62,8 +65,8 @@ EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::
   return {loss_sum / static_cast<double>(std::max<std::int64_t>(1, data.tokens())), data.tokens()};
 }
 
-EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model, const EvalSet& data,
-                               Backend& backend, Log& log) {
+EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
+                               const EvalSet& data, Backend& backend, Log& log) {
   Layout const layout;
   std::vector<Param> const table = parameter_table(model);
   FlatLayout const flat = flat_layout(model, layout, 0, 0);

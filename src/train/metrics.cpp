@@ -17,7 +17,9 @@ namespace copus {
 namespace {
 
 // JSON has no NaN or infinity: null stands for them.
-nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
 
 // Keeps the whole lines up to and including step `last_step`.
 void cut_after(const std::string& path, std::int64_t last_step) {
@@ -38,7 +40,8 @@ void cut_after(const std::string& path, std::int64_t last_step) {
 MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step) : path_(path) {
   cut_after(path, last_step);
   file_ = std::fopen(path.c_str(), "a");
-  if (file_ == nullptr) throw IoError(fmt::format("{}: cannot open for writing: {}", path, std::strerror(errno)));
+  if (file_ == nullptr)
+    throw IoError(fmt::format("{}: cannot open for writing: {}", path, std::strerror(errno)));
 }
 
 MetricsFile::~MetricsFile() {
@@ -46,13 +49,15 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::write(const nlohmann::json& line) {
-  std::string const text = line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  std::string const text =
+      line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
     throw IoError(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
   }
 }
 
-void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_per_second, double mfu) {
+void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_per_second,
+                       double mfu) {
   write({{"step", r.step},
          {"tokens", r.tokens},
          {"samples", r.samples},

@@ -13,10 +13,13 @@ namespace copus {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::span<std::int32_t> row(std::vector<std::int32_t>& rows, std::int64_t i, std::int64_t length) {
-  return std::span(rows).subspan(static_cast<std::size_t>(i * length), static_cast<std::size_t>(length));
+  return std::span(rows).subspan(static_cast<std::size_t>(i * length),
+                                 static_cast<std::size_t>(length));
 }
 
 }  // namespace
@@ -27,7 +30,8 @@ Trainer::Trainer(const Config& config, const Layout& layout, std::int64_t micro,
       backend_(backend),
       table_(parameter_table(config.model)),
       flat_(flat_layout(config.model, layout, 0, 0)),
-      memory_(memory_plan(config.model, layout, micro, 1, config.train.precision, Recompute::none, 0)),
+      memory_(
+          memory_plan(config.model, layout, micro, 1, config.train.precision, Recompute::none, 0)),
       arena_(backend, memory_.total()),
       optimizer_(table_, flat_, config.optimizer, backend),
       ids_(static_cast<std::size_t>(micro * config.model.seq_len)),
@@ -36,19 +40,23 @@ Trainer::Trainer(const Config& config, const Layout& layout, std::int64_t micro,
   gradients_ = arena_.take(DType::f32, {flat_.numel});
   state_.m = arena_.take(DType::f32, {flat_.numel});
   state_.v = arena_.take(DType::f32, {flat_.numel});
-  stage_ = std::make_unique<Stage>(config.model, layout, flat_, micro, config.train.seed, backend, arena_, state_.master,
-                                   gradients_);
+  stage_ = std::make_unique<Stage>(config.model, layout, flat_, micro, config.train.seed, backend,
+                                   arena_, state_.master, gradients_);
   COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
   backend_.zero(state_.m);
   backend_.zero(state_.v);
   state_.counters.seed = config.train.seed;
 }
 
-void Trainer::draw_weights(std::uint64_t seed) { copus::draw_weights(table_, flat_, seed, backend_, state_.master); }
+void Trainer::draw_weights(std::uint64_t seed) {
+  copus::draw_weights(table_, flat_, seed, backend_, state_.master);
+}
 void Trainer::read_weights(const HfModel& model) {
   copus::read_weights(table_, flat_, model, backend_, state_.master);
 }
-std::uint64_t Trainer::weight_hash() { return copus::weight_hash(table_, flat_, backend_, state_.master); }
+std::uint64_t Trainer::weight_hash() {
+  return copus::weight_hash(table_, flat_, backend_, state_.master);
+}
 
 StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   COPUS_CHECK(batch % micro_ == 0, "a batch is whole micro-batches");
@@ -61,11 +69,14 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   for (std::int64_t done = 0; done < batch; done += micro_) {
     std::int64_t const first = counters.samples + done;
     Clock::time_point const waiting = Clock::now();
-    for (std::int64_t i = 0; i < micro_; ++i) samples(first + i, row(ids_, i, length), row(targets_, i, length));
+    for (std::int64_t i = 0; i < micro_; ++i)
+      samples(first + i, row(ids_, i, length), row(targets_, i, length));
     record.data_seconds += seconds_since(waiting);
-    loss_sum += stage_->forward_backward({ids_, targets_, first, static_cast<std::uint32_t>(counters.step + 1)});
+    loss_sum += stage_->forward_backward(
+        {ids_, targets_, first, static_cast<std::uint32_t>(counters.step + 1)});
   }
-  std::int64_t const step_tokens = batch * length;  // training windows are full: every target bears loss
+  std::int64_t const step_tokens =
+      batch * length;  // training windows are full: every target bears loss
   counters.step += 1;
   counters.samples += batch;
   counters.tokens += step_tokens;
@@ -76,7 +87,8 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   record.micro = micro_;
   record.loss = loss_sum / static_cast<double>(step_tokens);
   record.grad_norm = optimizer_.gradient_norm(gradients_, step_tokens);
-  record.lr = learning_rate(config_.optimizer, config_.schedule, config_.train.tokens, counters.tokens);
+  record.lr =
+      learning_rate(config_.optimizer, config_.schedule, config_.train.tokens, counters.tokens);
   if (!std::isfinite(record.loss)) {
     record.skip_reason = "the loss is not finite";
   } else if (!std::isfinite(record.grad_norm)) {

@@ -18,6 +18,7 @@ struct SourceSummary {
   int shards = 0;
   std::int64_t tokens = 0, documents = 0, windows = 0;
   double weight = 1.0;
+  std::string tokenizer;  // id, as in the shards' headers
 };
 
 // A data set is the concatenation of its shards in name order (n tokens in all): window i is its

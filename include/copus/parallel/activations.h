@@ -45,7 +45,7 @@ std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& la
 enum class Scratch : std::uint8_t {
   ids,
   targets,  // (N) i32
-  rope,  // (T, D/2, 2) cosines and sines, filled once; GPT-2 has none
+  rope,     // (T, D/2, 2) cosines and sines, filled once; GPT-2 has none
   branch,   // (N, C) a branch's output on its way to the residual; the gradient of a norm's output
             // in backward
   d_x,      // (N, C) gradient of the residual stream

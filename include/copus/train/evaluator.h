@@ -7,11 +7,14 @@
 
 namespace copus {
 
-// The mean loss of the model in `directory` over `data`, summed over all its tokens; progress goes to `log`.
-EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model, const EvalSet& data,
-                               Backend& backend, Log& log);
+// The mean loss of the model in `directory` over `data`, summed over all its tokens; progress goes
+// to `log`.
+EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
+                               const EvalSet& data, Backend& backend, Log& log);
 
-// The mean loss over `data` of whatever weights `stage` runs, `micro` windows at a time. `log`: progress, or none.
-EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len, Log* log);
+// The mean loss over `data` of whatever weights `stage` runs, `micro` windows at a time. `log`:
+// progress, or none.
+EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len,
+                    Log* log);
 
 }  // namespace copus

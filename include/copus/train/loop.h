@@ -14,7 +14,8 @@ struct TrainOptions {
 
 enum class RunEnd { done, failed };
 
-// Checks everything that can be checked before anything is written (ConfigError), then trains until train.tokens.
+// Checks everything that can be checked before anything is written (ConfigError), then trains until
+// train.tokens.
 RunEnd train(Config config, const TrainOptions& options);
 
 }  // namespace copus

@@ -13,7 +13,8 @@ namespace copus {
 
 class MetricsFile {
  public:
-  // Appends. Lines of steps after `last_step` (left by a run that went on past its checkpoint) are cut off first.
+  // Appends. Lines of steps after `last_step` (left by a run that went on past its checkpoint) are
+  // cut off first.
   MetricsFile(const std::string& path, std::int64_t last_step);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;

@@ -15,18 +15,20 @@ namespace copus {
 // The resolved run as a table: model, parameters, batch, schedule, device.
 std::vector<std::string> run_table(const Config& config, const Layout& layout, std::int64_t micro,
                                    const std::string& device, double peak_flops);
-std::vector<std::string> data_table(const std::vector<SourceSummary>& train, const std::vector<SourceSummary>& val,
-                                    std::int64_t seq_len);
+std::vector<std::string> data_table(const std::vector<SourceSummary>& train,
+                                    const std::vector<SourceSummary>& val, std::int64_t seq_len);
 // The plan's segments; `measured` is the process's peak after the first step, 0 before.
 std::vector<std::string> memory_table(const MemoryPlan& plan);
 
 // The console's view of progress: tokens/s over recent steps, time left.
 class Progress {
  public:
-  Progress(const Config& config, double flops_per_token, double peak_flops, std::int64_t first_tokens);
+  Progress(const Config& config, double flops_per_token, double peak_flops,
+           std::int64_t first_tokens);
   void add(const StepRecord& record);
   double tokens_per_second() const { return recent_rate_; }  // smoothed over recent steps
   double mfu_of(double tokens_per_second) const;
+  std::int64_t steps() const { return steps_; }  // added so far
   std::string line(const StepRecord& record) const;
 
  private:

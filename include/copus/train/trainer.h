@@ -35,9 +35,10 @@ struct EvalRecord {
   std::int64_t tokens = 0;
 };
 
-// Fills the inputs and targets of sample `index`: Loader::sample, or whatever a benchmark or test makes up.
-using SampleSource =
-    std::function<void(std::int64_t index, std::span<std::int32_t> inputs, std::span<std::int32_t> targets)>;
+// Fills the inputs and targets of sample `index`: Loader::sample, or whatever a benchmark or test
+// makes up.
+using SampleSource = std::function<void(std::int64_t index, std::span<std::int32_t> inputs,
+                                        std::span<std::int32_t> targets)>;
 
 class Trainer {
  public:
@@ -48,8 +49,8 @@ class Trainer {
   void read_weights(const HfModel& model);
   std::uint64_t weight_hash();
 
-  // Consumes the next `batch` samples. A loss or gradient that is not finite leaves every weight and moment
-  // untouched (the data position moves on) and says so in skip_reason.
+  // Consumes the next `batch` samples. A loss or gradient that is not finite leaves every weight
+  // and moment untouched (the data position moves on) and says so in skip_reason.
   StepRecord step(const SampleSource& samples, std::int64_t batch);
   // The mean loss over `data`, with no effect on training.
   EvalRecord evaluate(const EvalSet& data, Log* log);
@@ -75,7 +76,8 @@ class Trainer {
   std::vector<std::int32_t> ids_, targets_;  // (micro, T) on the host
 };
 
-// The micro-batch that "auto" stands for: the largest divisor of every batch the run will use with at most 4,096 tokens.
+// The micro-batch that "auto" stands for: the largest divisor of every batch the run will use with
+// at most 4,096 tokens.
 std::int64_t choose_micro(const Config& config);
 
 }  // namespace copus
