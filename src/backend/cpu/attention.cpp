@@ -11,6 +11,12 @@ namespace {
 
 constexpr std::int64_t kQueries = 64;  // rows of scores a worker holds, each as long as its keys
 
+// Rows of scores are padded to whole vectors: a scalar remainder costs more than the row.
+constexpr std::int64_t kLanes = 16;
+std::int64_t whole_vectors(std::int64_t n) {
+  return (n + kLanes - 1) / kLanes * kLanes;
+}
+
 // One head of one batch row: rows T apart by `stride`, of D elements.
 struct Head {
   float* data;
@@ -55,8 +61,10 @@ class HeadMask {
   std::int64_t length_;
 };
 
-// scores (n) become exp(score - max); returns log of the sum and puts the sum into `sum`.
-float softmax_row(float* scores, std::int64_t n, float& sum) {
+// scores (whole vectors of -inf after the last key) become exp(score - max); returns the log of
+// their sum and puts the sum into `sum`.
+float softmax_row(float* scores, std::int64_t vectors, float& sum) {
+  std::int64_t const n = vectors * kLanes;
   float most = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : most)
   for (std::int64_t i = 0; i < n; ++i) most = scores[i] > most ? scores[i] : most;
@@ -71,7 +79,31 @@ float softmax_row(float* scores, std::int64_t n, float& sum) {
   return most + std::log(total);
 }
 
-void multiply(float* x, const float* factors, std::int64_t n) {
+// scores become probabilities, d_p becomes d_score = p (d_p - along).
+void softmax_backward_row(float* scores, float* d_p, std::int64_t vectors, float lse, float along) {
+  std::int64_t const n = vectors * kLanes;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    float const p = math::exp(scores[i] - lse);
+    scores[i] = p;
+    d_p[i] = p * (d_p[i] - along);
+  }
+}
+
+// The same where dropout multiplied the probabilities by `factors`.
+void softmax_backward_row(float* scores, float* d_p, const float* factors, std::int64_t vectors,
+                          float lse, float along) {
+  std::int64_t const n = vectors * kLanes;
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    float const p = math::exp(scores[i] - lse), factor = factors[i];
+    scores[i] = p * factor;
+    d_p[i] = p * (d_p[i] * factor - along);
+  }
+}
+
+void multiply(float* x, const float* factors, std::int64_t vectors) {
+  std::int64_t const n = vectors * kLanes;
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factors[i];
 }
@@ -85,15 +117,18 @@ float dot(const float* a, const float* b, std::int64_t n) {
 
 // The queries [first, first + rows) of a head see the keys [0, keys).
 struct Block {
-  std::int64_t first, rows, keys;
+  std::int64_t first, rows, keys, stride;
   Block(std::int64_t index, const Sizes& s)
-      : first(index * kQueries), rows(std::min(kQueries, s.T - first)), keys(first + rows) {}
+      : first(index * kQueries),
+        rows(std::min(kQueries, s.T - first)),
+        keys(first + rows),
+        stride(whole_vectors(keys)) {}
 };
 
-// scores (rows, keys) = scale q k^T
+// scores (rows, stride) = scale q k^T
 void score(float* scores, const Block& block, std::int64_t D, float scale, const Head& q,
            const Head& k) {
-  Gemm::run_alone({false, true, block.rows, block.keys, D, q.stride, k.stride, block.keys}, scale,
+  Gemm::run_alone({false, true, block.rows, block.keys, D, q.stride, k.stride, block.stride}, scale,
                   q.row(block.first), k.data, 0.0f, scores);
 }
 
@@ -105,22 +140,23 @@ struct ForwardHead {
 void forward_block(const Block& block, const Sizes& s, const ForwardHead& head,
                    const AttentionOptions& o, const HeadMask* mask, float* work) {
   float* const scores = work;
-  float* const factors = work + kQueries * s.T;
+  float* const factors = work + kQueries * whole_vectors(s.T);
   float sums[kQueries];
   score(scores, block, s.D, o.scale, head.q, head.k);
   for (std::int64_t i = 0; i < block.rows; ++i) {
-    float* const row = scores + i * block.keys;
-    std::int64_t const seen = block.first + i + 1;
-    head.lse[block.first + i] = softmax_row(row, seen, sums[i]);
-    std::fill(row + seen, row + block.keys, 0.0f);
+    float* const row = scores + i * block.stride;
+    std::int64_t const seen = block.first + i + 1, padded = whole_vectors(seen);
+    std::fill(row + seen, row + padded, -std::numeric_limits<float>::infinity());
+    head.lse[block.first + i] = softmax_row(row, padded / kLanes, sums[i]);
+    std::fill(row + padded, row + block.stride, 0.0f);
     if (mask != nullptr) {
-      mask->factors(factors, block.first + i, seen);
-      multiply(row, factors, seen);
+      mask->factors(factors, block.first + i, padded);
+      multiply(row, factors, padded / kLanes);
     }
   }
   Gemm::run_alone(
-      {false, false, block.rows, s.D, block.keys, block.keys, head.v.stride, head.out.stride}, 1.0f,
-      scores, head.v.data, 0.0f, head.out.row(block.first));
+      {false, false, block.rows, s.D, block.keys, block.stride, head.v.stride, head.out.stride},
+      1.0f, scores, head.v.data, 0.0f, head.out.row(block.first));
   // Dividing D outputs is cheaper than T probabilities.
   for (std::int64_t i = 0; i < block.rows; ++i) {
     float* const row = head.out.row(block.first + i);
@@ -140,44 +176,36 @@ struct BackwardHead {
 void backward_block(const Block& block, const Sizes& s, const BackwardHead& head,
                     const AttentionOptions& o, const HeadMask* mask, float* work) {
   float* const p = work;
-  float* const d_p = work + kQueries * s.T;
-  float* const factors = work + 2 * kQueries * s.T;
+  float* const d_p = work + kQueries * whole_vectors(s.T);
+  float* const factors = work + 2 * kQueries * whole_vectors(s.T);
   score(p, block, s.D, o.scale, head.q, head.k);
   Gemm::run_alone(
-      {false, true, block.rows, block.keys, s.D, head.d_out.stride, head.v.stride, block.keys},
+      {false, true, block.rows, block.keys, s.D, head.d_out.stride, head.v.stride, block.stride},
       1.0f, head.d_out.row(block.first), head.v.data, 0.0f, d_p);
   for (std::int64_t i = 0; i < block.rows; ++i) {
-    std::int64_t const query = block.first + i, seen = query + 1;
-    float* const probability = p + i * block.keys;
-    float* const d_score = d_p + i * block.keys;
-    float const lse = head.lse[query];
+    std::int64_t const query = block.first + i, seen = query + 1, padded = whole_vectors(seen);
+    float* const probability = p + i * block.stride;
+    float* const d_score = d_p + i * block.stride;
+    std::fill(probability + seen, probability + padded, -std::numeric_limits<float>::infinity());
+    std::fill(d_score + seen, d_score + padded, 0.0f);
     float const along = dot(head.d_out.row(query), head.out.row(query), s.D);
     if (mask == nullptr) {
-#pragma omp simd
-      for (std::int64_t j = 0; j < seen; ++j) {
-        probability[j] = math::exp(probability[j] - lse);
-        d_score[j] = probability[j] * (d_score[j] - along);
-      }
+      softmax_backward_row(probability, d_score, padded / kLanes, head.lse[query], along);
     } else {
-      mask->factors(factors, query, seen);
-#pragma omp simd
-      for (std::int64_t j = 0; j < seen; ++j) {
-        float const whole = math::exp(probability[j] - lse);
-        probability[j] = whole * factors[j];
-        d_score[j] = whole * (d_score[j] * factors[j] - along);
-      }
+      mask->factors(factors, query, padded);
+      softmax_backward_row(probability, d_score, factors, padded / kLanes, head.lse[query], along);
     }
-    std::fill(probability + seen, probability + block.keys, 0.0f);
-    std::fill(d_score + seen, d_score + block.keys, 0.0f);
+    std::fill(probability + padded, probability + block.stride, 0.0f);
+    std::fill(d_score + padded, d_score + block.stride, 0.0f);
   }
   Gemm::run_alone(
-      {true, false, block.keys, s.D, block.rows, block.keys, head.d_out.stride, head.d_v.stride},
+      {true, false, block.keys, s.D, block.rows, block.stride, head.d_out.stride, head.d_v.stride},
       1.0f, p, head.d_out.row(block.first), 1.0f, head.d_v.data);
   Gemm::run_alone(
-      {false, false, block.rows, s.D, block.keys, block.keys, head.k.stride, head.d_q.stride},
+      {false, false, block.rows, s.D, block.keys, block.stride, head.k.stride, head.d_q.stride},
       o.scale, d_p, head.k.data, 0.0f, head.d_q.row(block.first));
   Gemm::run_alone(
-      {true, false, block.keys, s.D, block.rows, block.keys, head.q.stride, head.d_k.stride},
+      {true, false, block.keys, s.D, block.rows, block.stride, head.q.stride, head.d_k.stride},
       o.scale, d_p, head.q.row(block.first), 1.0f, head.d_k.data);
 }
 
@@ -192,7 +220,7 @@ void CpuBackend::attention(TensorView out, TensorView lse, const TensorView& q, 
   Sizes const s = sizes_of(q, k, v);
   COPUS_CHECK(out.size == q.size && lse.contiguous() && lse.numel() == s.B * s.H * s.T,
               "out as q, lse (B, H, T)");
-  std::int64_t const floats = (kQueries + 1) * s.T;
+  std::int64_t const floats = (kQueries + 1) * whole_vectors(s.T);
   float* const work = scratch(threads_ * floats);
   std::int64_t const blocks = s.blocks();
   parallel_for_uneven(threads_, s.B * s.H * blocks, [&](int worker, std::int64_t item) {
@@ -216,7 +244,7 @@ void CpuBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView d
                   d_out.size == q.size && out.size == q.size,
               "gradients have the sizes of what they belong to");
   COPUS_CHECK(lse.contiguous() && lse.numel() == s.B * s.H * s.T, "lse (B, H, T)");
-  std::int64_t const floats = (2 * kQueries + 1) * s.T;
+  std::int64_t const floats = (2 * kQueries + 1) * whole_vectors(s.T);
   float* const work = scratch(threads_ * floats);
   std::int64_t const group = s.H / s.K;
   // A worker owns a kv head of a batch row, so d_k and d_v add up in one order.
