@@ -90,6 +90,27 @@ void write_config(const std::string& path, const Config& config) {
   if (!out.flush()) throw IoError(fmt::format("{}: cannot write the resolved configuration", path));
 }
 
+// What the given configuration changes of the one the run was started with, a line a key.
+std::vector<std::string> config_differences(const std::string& path, const Config& config) {
+  nlohmann::json const stored = nlohmann::json::parse(std::ifstream(path), nullptr, false);
+  if (stored.is_discarded())
+    return {fmt::format("{}: not readable; the given configuration is used", path)};
+  nlohmann::json const before = stored.flatten(), after = to_json(config).flatten();
+  std::vector<std::string> lines;
+  for (auto const& [key, value] : after.items()) {
+    if (!before.contains(key)) {
+      lines.push_back(fmt::format("{}: now {}", key, value.dump()));
+    } else if (before[key] != value) {
+      lines.push_back(fmt::format("{}: was {}, now {}", key, before[key].dump(), value.dump()));
+    }
+  }
+  for (auto const& [key, value] : before.items()) {
+    if (!after.contains(key))
+      lines.push_back(fmt::format("{}: was {}, now left out", key, value.dump()));
+  }
+  return lines;
+}
+
 // Whose ids the data holds; the end of text is known for the tokenizers this program has.
 TokenizerIdentity tokenizer_of(const Loader& data) {
   TokenizerIdentity identity{data.summary().front().tokenizer, {}};
@@ -177,6 +198,11 @@ void Run::start() {
   log_.attach_file(directory_.log());
   load();
   show_start();
+  if (options_.resume) {
+    for (const std::string& line : config_differences(directory_.config(), config_)) {
+      log_.info("config differs from the stored one: " + line);
+    }
+  }
   write_config(directory_.config(), config_);
   const Counters& counters = trainer_.state().counters;
   metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
