@@ -100,11 +100,11 @@ TEST_CASE("D14: documents of all four kinds of file stand in order, each with on
 
 TEST_CASE("the shards do not depend on the number of threads, and large files are cut unseen") {
   std::string lines;
-  for (int i = 0; i < 60000; ++i) {
+  for (int i = 0; i < 20000; ++i) {
     lines += "{\"text\": \"line " + std::to_string(i) +
              std::string(static_cast<std::size_t>(i % 200), 'x') + "\"}\n";
   }
-  std::string const text = noise(5'000'000);
+  std::string const text = noise(2'500'000);
   std::vector<std::string> outputs[3];
   for (int const threads : {1, 2, 7}) {
     TempFolder const folder;
@@ -115,9 +115,9 @@ TEST_CASE("the shards do not depend on the number of threads, and large files ar
     PrepareOptions options;
     options.threads = threads;
     options.val_fraction = 0.01;
-    options.shard_tokens = 3'000'000;
+    options.shard_tokens = 1'500'000;
     PrepareSummary const s = run(folder, {"a.txt", "b.jsonl", "c.jsonl.gz", "d.gz"}, options);
-    CHECK(s.train.documents + s.val.documents == 120002);
+    CHECK(s.train.documents + s.val.documents == 40002);
     std::vector<std::string>& output = outputs[threads == 1 ? 0 : threads == 2 ? 1 : 2];
     for (const std::string& name : names_in(folder / "out")) {
       output.push_back(name + read_file(folder / ("out/" + name)));
