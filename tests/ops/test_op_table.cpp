@@ -1,6 +1,5 @@
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <regex>
 #include <set>
 #include <sstream>
 
@@ -16,11 +15,14 @@ std::set<std::string> declared_operations() {
   text << file.rdbuf();
   std::string const all = text.str();
   std::string const operations = all.substr(all.find("---- matrix products"));
-  std::regex const declaration(R"(virtual\s+\w+\s+(\w+)\s*\()");
+  // "virtual", a type, then the name up to its parenthesis.
+  std::istringstream words(operations);
   std::set<std::string> names;
-  for (std::sregex_iterator i(operations.begin(), operations.end(), declaration), end; i != end;
-       ++i) {
-    names.insert((*i)[1]);
+  for (std::string word; words >> word;) {
+    if (word != "virtual") continue;
+    std::string type, name;
+    words >> type >> name;
+    names.insert(name.substr(0, name.find('(')));
   }
   return names;
 }
