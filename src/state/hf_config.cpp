@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
@@ -293,6 +295,11 @@ json llama_like_json(const ModelConfig& m) {
 
 ModelConfig read_hf_config(const std::string& directory) {
   std::string const path = directory + "/config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    throw ConfigError(fmt::format(
+        "{}: missing; a checkpoint or Hugging Face model is a directory with a config.json", path));
+  }
   json const root = json::parse(read_text_file(path, kMaxConfigBytes), nullptr, false);
   if (!root.is_object()) throw ConfigError(fmt::format("{}: not a JSON object", path));
 

@@ -133,6 +133,7 @@ TEST_CASE("every unsupported value of a config.json is named at once") {
   }
   set_config(dir, {{"model_type", "mamba"}});
   CHECK(names(problems_of([&] { read_hf_config(dir); }), "\"llama\", \"qwen2\", \"gpt2\""));
+  CHECK(names(problems_of([&] { read_hf_config(folder / "none"); }), "missing"));
   write_bytes(dir + "/config.json", "{");
   CHECK(names(problems_of([&] { read_hf_config(dir); }), "not a JSON object"));
 }
