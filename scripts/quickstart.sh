@@ -65,7 +65,7 @@ if [[ -d $data ]]; then
   echo "$data is there from an earlier start and is used again ('rm -r $data' makes it anew)"
 else
   rm -rf "$data.partial"
-  build/copus prepare --tokenizer bytes --val-fraction 0.02 --out "$data.partial" "$text"/*.txt
+  build/copus prepare --tokenizer bytes --val-fraction 0.05 --out "$data.partial" "$text"/*.txt
   mv "$data.partial" "$data"
 fi
 
@@ -90,7 +90,7 @@ cat <<END
 Done in $((SECONDS - start)) s. The run is in $run (metrics.jsonl has every step, $newest the model).
 Try next, in $root:
   build/copus train configs/quickstart.json --run-dir runs/wider --set model.hidden=384 --set model.ffn=1024
-  build/copus prepare --tokenizer bytes --val-fraction 0.02 --out data/mine MY_FILE.txt    # your own text
+  build/copus prepare --tokenizer bytes --val-fraction 0.05 --out data/mine MY_FILE.txt    # your own text
   build/copus bench step --model gpt2-124m --batch 4 --seq-len 256                         # how fast is this machine?
   build/copus --help
 END

@@ -47,9 +47,7 @@ TEST_CASE("a syntax error comes with file, line and column") {
   here.write("c.json", "{\n  \"model\": {\"layers\" 2}\n}\n");
   Outcome const outcome = here.copus("train c.json");
   CHECK(outcome.code == 2);
-  CHECK(outcome.err.find("c.json") != std::string::npos);
-  CHECK(outcome.err.find("line 2") != std::string::npos);
-  CHECK(outcome.err.find("column") != std::string::npos);
+  CHECK(outcome.err.find("c.json:2:22: ") != std::string::npos);
 }
 
 TEST_CASE("what this version does not do yet is refused by key and value") {
