@@ -164,6 +164,8 @@ void loss(Bench& bench) {
   bench.measure("cross_entropy_stats", [&](Backend& backend) {
     backend.cross_entropy_stats(most, sums, at_target, logits, targets, 0, V);
   });
+  bench.measure("cross_entropy_rescale",
+                [&](Backend& backend) { backend.cross_entropy_rescale(sums, most, most); });
   bench.measure("cross_entropy_loss", [&](Backend& backend) {
     backend.cross_entropy_loss(losses, most, sums, at_target, targets);
   });

@@ -170,6 +170,11 @@ void TimedBackend::cross_entropy_stats(TensorView row_max, TensorView row_sum,
                                valid_columns);
   });
 }
+void TimedBackend::cross_entropy_rescale(TensorView row_sum, TensorView row_max,
+                                         const TensorView& global_max) {
+  timed("cross_entropy", 0, traffic({&row_sum, &row_sum, &row_max, &row_max, &global_max}),
+        [&] { inner_.cross_entropy_rescale(row_sum, row_max, global_max); });
+}
 void TimedBackend::cross_entropy_loss(TensorView losses, const TensorView& row_max,
                                       const TensorView& row_sum, const TensorView& target_logit,
                                       const TensorView& targets) {

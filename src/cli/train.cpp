@@ -3,8 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/state/hf.h"
@@ -16,7 +18,7 @@ namespace {
 struct TrainFlags {
   std::string config_path, run_dir;
   std::vector<std::string> set;
-  int ranks = 1;
+  std::optional<int> ranks;
   TrainOptions options;
 };
 
@@ -38,12 +40,6 @@ Overrides overrides_of(const std::vector<std::string>& assignments,
 void run_train(const TrainFlags& flags) {
   std::vector<std::string> problems, warnings;
   Overrides const overrides = overrides_of(flags.set, problems);
-  if (flags.ranks != 1) {
-    problems.push_back(
-        fmt::format("--ranks {}: this version runs one rank (--ranks 1); several come with the "
-                    "parallel runtime",
-                    flags.ranks));
-  }
   Config config;
   try {
     config = read_config(flags.config_path, overrides, ConfigUse::train, warnings);
@@ -54,9 +50,21 @@ void run_train(const TrainFlags& flags) {
   }
   if (!problems.empty()) throw ConfigError(problems);
   if (!flags.run_dir.empty()) config.run_dir = flags.run_dir;
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
-  if (train(config, flags.options) == RunEnd::failed)
-    throw std::runtime_error("the run did not finish; see above");
+  launch(flags.ranks, flags.options.threads, [&](Communicator& world, int threads) {
+    if (world.rank() == 0) {
+      for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+    }
+    TrainOptions options = flags.options;
+    options.threads = threads;
+    switch (train(config, options, world)) {
+      case RunEnd::done:
+        return;
+      case RunEnd::failed:
+        throw std::runtime_error("the run did not finish; see above");
+      case RunEnd::refused:
+        throw ConfigError(std::vector<std::string>{});
+    }
+  });
 }
 
 }  // namespace
@@ -71,8 +79,8 @@ void add_train(CLI::App& app) {
       ->required();
   command->add_option("--set", flags->set, "Override a key, as section.key=value; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--ranks", flags->ranks, "Ranks to run as threads of this process")
-      ->default_val(1);
+  command->add_option("--ranks", flags->ranks, "Ranks to run as threads of this process; 1 when not given")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option("--threads", flags->options.threads,
                    "CPU threads of a rank; 0: all it may run on")

@@ -13,9 +13,6 @@ class Refusals {
       refusals_.push_back(
           fmt::format("{}: {} is not in this version, which takes {}", key, value, accepted));
   }
-  void ranks(const std::optional<int>& value, std::string_view key) {
-    add(value && *value != 1, key, value ? fmt::to_string(*value) : "", "1 or \"auto\"");
-  }
   template <class E>
   void word(E value, E only, std::string_view key) {
     add(value != only, key, fmt::format("\"{}\"", name_of(value)),
@@ -32,10 +29,6 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   const ParallelConfig& parallel = config.parallel;
-  refusals.ranks(parallel.dp, "parallel.dp");
-  refusals.ranks(parallel.tp, "parallel.tp");
-  refusals.ranks(parallel.pp, "parallel.pp");
-  refusals.ranks(parallel.virtual_stages, "parallel.virtual_stages");
   Recompute const recompute = parallel.recompute.value_or(Recompute::none);
   refusals.add(recompute != Recompute::none, "parallel.recompute",
                fmt::format("\"{}\"", name_of(recompute)), "\"none\" or \"auto\"");
@@ -52,10 +45,8 @@ std::vector<std::string> not_yet(const Config& config) {
                "false (checkpoints are written between steps)");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
   refusals.add(config.device == DeviceChoice::cuda, "device", "\"cuda\"", "\"auto\" or \"cpu\"");
-  bool const between_processes =
-      config.transport == TransportChoice::mpi || config.transport == TransportChoice::nccl;
-  refusals.add(between_processes, "transport", fmt::format("\"{}\"", name_of(config.transport)),
-               "\"auto\" or \"thread\"");
+  refusals.add(config.transport == TransportChoice::nccl, "transport", "\"nccl\"",
+               "\"auto\", \"thread\" or \"mpi\"");
   return refusals.take();
 }
 

@@ -31,6 +31,7 @@ AttentionOptions options_of(const BlockContext& c, int layer) {
   options.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.model.head_dim())));
   options.dropout = c.dropout_at(layer, BlockContext::Place::attention,
                                  c.model.heads * c.model.seq_len * c.model.seq_len);
+  options.first_head = c.model.heads / c.layout.tp * c.rows.tp.rank();
   options.global_heads = c.model.heads;
   return options;
 }
@@ -48,11 +49,9 @@ void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
   turn(c, parts, scratch, false);
   c.backend.attention(att, pick(saved, Saved::lse), parts.q, parts.k, parts.v,
                       options_of(c, layer));
-  linear_forward(c.backend, branch, as_rows(att), w.attn_out, w.attn_out_bias);
-  if (c.dropout > 0.0f) {
-    c.backend.dropout(branch, c.dropout_at(layer, BlockContext::Place::attention_branch,
-                                           c.model.seq_len * c.model.hidden));
-  }
+  linear_forward(c.backend, branch, as_rows(att), w.attn_out, c.bias_of_sum(w.attn_out_bias));
+  c.rows.sum(branch);
+  c.drop_rows(layer, BlockContext::Place::attention_branch, c.rows.own(branch));
 }
 
 void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
@@ -69,8 +68,10 @@ void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
   c.backend.attention_backward(d_parts.q, d_parts.k, d_parts.v, d_att, parts.q, parts.k, parts.v,
                                att, pick(saved, Saved::lse), options_of(c, layer));
   turn(c, d_parts, scratch, true);
-  linear_backward(c.backend, pick(scratch, Scratch::branch), d_w.qkv, d_w.qkv_bias, as_rows(d_qkv),
+  const TensorView& d_norm = pick(scratch, Scratch::branch);
+  linear_backward(c.backend, d_norm, d_w.qkv, d_w.qkv_bias, as_rows(d_qkv),
                   pick(saved, Saved::norm1), w.qkv);
+  c.rows.sum(d_norm);
 }
 
 }  // namespace copus

@@ -9,6 +9,13 @@ Dropout BlockContext::dropout_at(int layer, Place place, std::int64_t elements_p
           static_cast<std::uint64_t>(first_sample * elements_per_sample)};
 }
 
+void BlockContext::drop_rows(int layer, Place place, const TensorView& own_rows) const {
+  if (dropout == 0.0f) return;
+  Dropout options = dropout_at(layer, place, model.seq_len * model.hidden);
+  options.first += static_cast<std::uint64_t>(rows.first_own(row_count()) * model.hidden);
+  backend.dropout(own_rows, options);
+}
+
 void norm_forward(const BlockContext& c, TensorView out, TensorView mean, TensorView rstd,
                   const TensorView& x, const TensorView& gain, const TensorView& bias) {
   float const eps = static_cast<float>(c.model.norm_eps);
@@ -43,10 +50,13 @@ void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorVie
 
 TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place place,
                            const std::vector<TensorView>& scratch) {
-  if (c.dropout == 0.0f) return pick(scratch, Scratch::d_x);
-  TensorView const branch = pick(scratch, Scratch::branch);
-  c.backend.copy(branch, pick(scratch, Scratch::d_x));
-  c.backend.dropout(branch, c.dropout_at(layer, place, c.model.seq_len * c.model.hidden));
+  const TensorView& d_x = pick(scratch, Scratch::d_x);
+  if (c.dropout == 0.0f && !c.rows.sequence_parallel) return d_x;
+  const TensorView& branch = pick(scratch, Scratch::branch);
+  TensorView const own = c.rows.own(branch);
+  c.backend.copy(own, d_x);
+  c.drop_rows(layer, place, own);
+  c.rows.gather(branch);
   return branch;
 }
 
@@ -55,13 +65,15 @@ void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
                    TensorView x_out) {
   const TensorView& x_in = pick(saved, Saved::x_in);
   const TensorView& x_mid = pick(saved, Saved::x_mid);
-  const TensorView& branch = pick(scratch, Scratch::branch);
-  norm_forward(c, pick(saved, Saved::norm1), pick(saved, Saved::mean1), pick(saved, Saved::rstd1),
-               x_in, w.norm1, w.norm1_bias);
+  TensorView const branch = c.rows.own(pick(scratch, Scratch::branch));
+  norm_forward(c, c.rows.own(pick(saved, Saved::norm1)), pick(saved, Saved::mean1),
+               pick(saved, Saved::rstd1), x_in, w.norm1, w.norm1_bias);
+  c.rows.gather(pick(saved, Saved::norm1));
   attention_forward(c, layer, w, saved, scratch);
   c.backend.add(x_mid, x_in, branch);
-  norm_forward(c, pick(saved, Saved::norm2), pick(saved, Saved::mean2), pick(saved, Saved::rstd2),
-               x_mid, w.norm2, w.norm2_bias);
+  norm_forward(c, c.rows.own(pick(saved, Saved::norm2)), pick(saved, Saved::mean2),
+               pick(saved, Saved::rstd2), x_mid, w.norm2, w.norm2_bias);
+  c.rows.gather(pick(saved, Saved::norm2));
   mlp_forward(c, layer, w, saved, scratch);
   c.backend.add(x_out, x_mid, branch);
 }
@@ -70,7 +82,7 @@ void block_backward(const BlockContext& c, int layer, const LayerWeights& w,
                     const LayerWeights& d_w, const std::vector<TensorView>& saved,
                     const std::vector<TensorView>& scratch) {
   const TensorView& d_x = pick(scratch, Scratch::d_x);
-  const TensorView& d_norm = pick(scratch, Scratch::branch);
+  TensorView const d_norm = c.rows.own(pick(scratch, Scratch::branch));
   mlp_backward(c, layer, w, d_w, saved, scratch);
   norm_backward(c, d_x, d_w.norm2, d_w.norm2_bias, d_norm, pick(saved, Saved::x_mid), w.norm2,
                 pick(saved, Saved::mean2), pick(saved, Saved::rstd2));

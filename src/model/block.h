@@ -3,6 +3,7 @@
 #include "copus/backend/backend.h"
 #include "copus/model/weights.h"
 #include "copus/parallel/activations.h"
+#include "model/tp_rows.h"
 
 namespace copus {
 
@@ -11,6 +12,7 @@ struct BlockContext {
   const ModelConfig& model;
   const Layout& layout;
   Backend& backend;
+  TpRows rows;
   std::int64_t micro = 0;
   // Dropout: off when p is 0. The keys are those of the micro-batch.
   float dropout = 0.0f;
@@ -18,10 +20,17 @@ struct BlockContext {
   std::uint32_t step = 0;
   std::int64_t first_sample = 0;
 
-  std::int64_t rows() const { return micro * model.seq_len; }
+  std::int64_t row_count() const { return micro * model.seq_len; }  // N
   // Where dropout applies inside layer `layer` (or in the embedding: layer -1).
   enum class Place : std::uint32_t { embedding, attention, attention_branch, ffn_branch };
   Dropout dropout_at(int layer, Place place, std::int64_t elements_per_sample) const;
+  // In place on this rank's rows of the residual stream.
+  void drop_rows(int layer, Place place, const TensorView& own_rows) const;
+  // A bias that every rank of the group holds is added by the first alone, before partial values
+  // are summed.
+  TensorView bias_of_sum(const TensorView& bias) const {
+    return rows.tp.rank() == 0 ? bias : TensorView{};
+  }
 };
 
 // Picks one of a list of tensors by its enumerator.
@@ -48,7 +57,8 @@ void block_backward(const BlockContext& c, int layer, const LayerWeights& w,
                     const LayerWeights& d_w, const std::vector<TensorView>& saved,
                     const std::vector<TensorView>& scratch);
 
-// The two branches, each ending in scratch[branch] (forward) or adding to scratch[d_x] (backward).
+// The two branches. Forward leaves own rows of scratch[branch]; backward takes scratch[d_x] and
+// leaves the gradient of the branch's normalised input in own rows of scratch[branch].
 void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
                        const std::vector<TensorView>& saved,
                        const std::vector<TensorView>& scratch);
@@ -66,7 +76,7 @@ void linear_forward(Backend& backend, TensorView y, const TensorView& x, const T
 void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorView d_bias,
                      const TensorView& d_y, const TensorView& x, const TensorView& w);
 
-// The gradient of a branch's output: d_x itself, or its copy under the branch's dropout mask.
+// The gradient of a branch's output, all rows: d_x under the branch's dropout mask.
 TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place place,
                            const std::vector<TensorView>& scratch);
 

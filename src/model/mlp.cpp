@@ -26,11 +26,9 @@ void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
     auto const [gate, up] = halves(gate_up);
     c.backend.swiglu(ffn, gate, up);
   }
-  linear_forward(c.backend, branch, ffn, w.down, w.down_bias);
-  if (c.dropout > 0.0f) {
-    c.backend.dropout(branch, c.dropout_at(layer, BlockContext::Place::ffn_branch,
-                                           c.model.seq_len * c.model.hidden));
-  }
+  linear_forward(c.backend, branch, ffn, w.down, c.bias_of_sum(w.down_bias));
+  c.rows.sum(branch);
+  c.drop_rows(layer, BlockContext::Place::ffn_branch, c.rows.own(branch));
 }
 
 void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,
@@ -48,8 +46,10 @@ void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const
     auto const [d_gate, d_up] = halves(d_gate_up);
     c.backend.swiglu_backward(d_gate, d_up, d_ffn, gate, up);
   }
-  linear_backward(c.backend, pick(scratch, Scratch::branch), d_w.gate_up, d_w.gate_up_bias,
-                  d_gate_up, pick(saved, Saved::norm2), w.gate_up);
+  const TensorView& d_norm = pick(scratch, Scratch::branch);
+  linear_backward(c.backend, d_norm, d_w.gate_up, d_w.gate_up_bias, d_gate_up,
+                  pick(saved, Saved::norm2), w.gate_up);
+  c.rows.sum(d_norm);
 }
 
 }  // namespace copus

@@ -37,90 +37,185 @@ std::int64_t bytes_of(const std::vector<TensorSpec>& specs) {
   return bytes;
 }
 
-std::int64_t saved_sets(const ModelConfig& model, StageUse use) {
-  return use == StageUse::train ? model.layers : std::min<std::int64_t>(2, model.layers);
+std::vector<LayerRange> chunks_of(const StageSetup& setup, int pp_rank) {
+  std::vector<LayerRange> chunks;
+  for (int c = 0; c < setup.layout.virtual_stages; ++c) {
+    chunks.push_back(layers_of(setup.model.layers, setup.layout, pp_rank, c));
+  }
+  return chunks;
 }
 
-BlockContext context_of(const ModelConfig& model, const Layout& layout, Backend& backend,
-                        std::int64_t micro, std::uint64_t seed, const MicroBatch& batch,
-                        bool training) {
-  return {model,
-          layout,
-          backend,
-          micro,
-          training ? static_cast<float>(model.dropout) : 0.0f,
-          seed,
-          batch.step,
+std::int64_t sets_of(const StageSetup& setup, const std::vector<LayerRange>& chunks) {
+  std::int64_t const layers = chunks.front().end - chunks.front().begin;
+  return setup.use == StageUse::train ? layers : std::min<std::int64_t>(2, layers);
+}
+
+// Only the last stage works on logits.
+std::vector<TensorSpec> head_specs(const StageSetup& setup, int pp_rank) {
+  if (pp_rank + 1 != setup.layout.pp) return {};
+  return head_tensors(setup.model, setup.layout, setup.micro);
+}
+
+std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
+  std::vector<TensorSpec> specs = scratch_tensors(setup.model, setup.layout, setup.micro);
+  if (pp_rank != 0) specs[static_cast<std::size_t>(Scratch::ids)].size[0] = 0;
+  if (pp_rank + 1 != setup.layout.pp) specs[static_cast<std::size_t>(Scratch::targets)].size[0] = 0;
+  return specs;
+}
+
+// An output on its way to the next stage, and an output's gradient come from there.
+TensorSpec message_spec(const StageSetup& setup) {
+  TensorSpec spec = scratch_tensors(setup.model, setup.layout,
+                                    setup.micro)[static_cast<std::size_t>(Scratch::d_x)];
+  if (setup.layout.pp == 1) spec.size[0] = 0;
+  return spec;
+}
+
+BlockContext context_of(const StageSetup& setup, Mesh& mesh, Backend& backend,
+                        const MicroBatch& batch, bool training) {
+  return {setup.model,       setup.layout,
+          backend,           {mesh.tp(), setup.layout.sequence_parallel},
+          setup.micro,       training ? static_cast<float>(setup.model.dropout) : 0.0f,
+          setup.seed,        batch.step,
           batch.first_sample};
 }
 
 }  // namespace
 
-std::int64_t Stage::arena_bytes(const ModelConfig& model, const Layout& layout, std::int64_t micro,
-                                StageUse use) {
-  return saved_sets(model, use) * bytes_of(saved_tensors(model, layout, micro)) +
-         bytes_of(scratch_tensors(model, layout, micro)) +
-         bytes_of(head_tensors(model, layout, micro));
+std::int64_t Stage::arena_bytes(const StageSetup& setup, int pp_rank) {
+  return setup.live * sets_of(setup, chunks_of(setup, pp_rank)) *
+             bytes_of(saved_tensors(setup.model, setup.layout, setup.micro)) +
+         bytes_of(scratch_specs(setup, pp_rank)) + bytes_of(head_specs(setup, pp_rank)) +
+         2 * message_spec(setup).bytes();
 }
 
-Stage::Stage(const ModelConfig& model, const Layout& layout, const FlatLayout& flat,
-             std::int64_t micro, std::uint64_t seed, Backend& backend, Arena& arena,
-             const TensorView& weights, const TensorView& gradients)
-    : model_(model),
-      layout_(layout),
-      micro_(micro),
-      seed_(seed),
+Stage::Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backend& backend,
+             Arena& arena, const TensorView& weights, const TensorView& gradients)
+    : setup_(setup),
+      mesh_(mesh),
       backend_(backend),
-      host_losses_(static_cast<std::size_t>(micro * model.seq_len)) {
-  std::vector<Param> const table = parameter_table(model);
-  weights_ = stage_weights(model, table, flat, weights);
-  if (gradients) gradients_ = stage_weights(model, table, flat, gradients);
-  std::int64_t const sets = saved_sets(model, gradients ? StageUse::train : StageUse::evaluate);
-  for (std::int64_t i = 0; i < sets; ++i) {
-    saved_.push_back(take_all(arena, saved_tensors(model, layout, micro)));
+      chunks_(chunks_of(setup, mesh.coord().pp)),
+      host_losses_(static_cast<std::size_t>(setup.micro * setup.model.seq_len)) {
+  std::vector<Param> const table = parameter_table(setup.model);
+  weights_ = stage_weights(setup.model, table, flat, weights);
+  if (gradients) gradients_ = stage_weights(setup.model, table, flat, gradients);
+  std::int64_t const sets = sets_of(setup, chunks_);
+  places_.resize(static_cast<std::size_t>(setup.live));
+  for (Place& place : places_) {
+    for (std::int64_t i = 0; i < sets; ++i) {
+      place.saved.push_back(take_all(arena, saved_tensors(setup.model, setup.layout, setup.micro)));
+    }
   }
-  scratch_ = take_all(arena, scratch_tensors(model, layout, micro));
-  head_ = take_all(arena, head_tensors(model, layout, micro));
-  if (!model.is_gpt2()) {
-    backend.upload(pick(scratch_, Scratch::rope), rope_table(model, model.seq_len).data());
+  scratch_ = take_all(arena, scratch_specs(setup, mesh.coord().pp));
+  head_ = take_all(arena, head_specs(setup, mesh.coord().pp));
+  output_ = take(arena, message_spec(setup));
+  output_gradient_ = take(arena, message_spec(setup));
+  if (!setup.model.is_gpt2()) {
+    backend.upload(pick(scratch_, Scratch::rope),
+                   rope_table(setup.model, setup.model.seq_len).data());
   }
 }
 
-void Stage::forward(const MicroBatch& batch, bool training) {
-  std::size_t const rows = static_cast<std::size_t>(micro_ * model_.seq_len);
-  COPUS_CHECK(batch.ids.size() == rows && batch.targets.size() == rows,
-              "a micro-batch has the stage's size");
-  BlockContext const c = context_of(model_, layout_, backend_, micro_, seed_, batch, training);
-  backend_.upload(pick(scratch_, Scratch::ids), batch.ids.data());
-  backend_.upload(pick(scratch_, Scratch::targets), batch.targets.data());
-  embedding_forward(c, weights_, pick(saved_[0], Saved::x_in), pick(scratch_, Scratch::ids));
-  std::size_t const sets = saved_.size(), layers = weights_.layers.size();
-  for (std::size_t l = 0; l < layers; ++l) {
+bool Stage::is_first(int chunk) const {
+  return mesh_.coord().pp == 0 && chunk == 0;
+}
+bool Stage::is_last(int chunk) const {
+  return mesh_.coord().pp + 1 == setup_.layout.pp && chunk + 1 == setup_.layout.virtual_stages;
+}
+
+Stage::Place& Stage::take_place(std::int64_t micro, int chunk) {
+  for (Place& place : places_) {
+    if (place.micro < 0) {
+      place.micro = micro;
+      place.chunk = chunk;
+      return place;
+    }
+  }
+  detail::check_failed("a free place", "no more micro-batches are in flight than the schedule has",
+                       __FILE__, __LINE__);
+}
+
+Stage::Place& Stage::place_of(std::int64_t micro, int chunk) {
+  for (Place& place : places_) {
+    if (place.micro == micro && place.chunk == chunk) return place;
+  }
+  detail::check_failed("a place", "a micro-batch goes forward before it goes backward", __FILE__,
+                       __LINE__);
+}
+
+TensorView Stage::input(std::int64_t micro, int chunk) {
+  return pick(take_place(micro, chunk).saved.front(), Saved::x_in);
+}
+
+TensorView Stage::input_gradient() const {
+  return pick(scratch_, Scratch::d_x);
+}
+
+void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
+  BlockContext const c = context_of(setup_, mesh_, backend_, batch, training);
+  std::size_t const rows = static_cast<std::size_t>(c.row_count());
+  if (is_first(place.chunk)) {
+    COPUS_CHECK(batch.ids.size() == rows, "a micro-batch has the stage's size");
+    backend_.upload(pick(scratch_, Scratch::ids), batch.ids.data());
+    embedding_forward(c, weights_, pick(place.saved.front(), Saved::x_in),
+                      pick(scratch_, Scratch::ids), pick(scratch_, Scratch::branch));
+  }
+  LayerRange const layers = chunks_[static_cast<std::size_t>(place.chunk)];
+  TensorView const end = is_last(place.chunk) ? pick(head_, Head::x_final) : output_;
+  std::size_t const sets = place.saved.size();
+  for (std::int64_t l = layers.begin; l < layers.end; ++l) {
+    std::size_t const i = static_cast<std::size_t>(l - layers.begin);
     TensorView const x_out =
-        l + 1 < layers ? pick(saved_[(l + 1) % sets], Saved::x_in) : pick(head_, Head::x_final);
-    block_forward(c, static_cast<int>(l), weights_.layers[l], saved_[l % sets], scratch_, x_out);
+        l + 1 < layers.end ? pick(place.saved[(i + 1) % sets], Saved::x_in) : end;
+    block_forward(c, static_cast<int>(l), weights_.layers[static_cast<std::size_t>(l)],
+                  place.saved[i % sets], scratch_, x_out);
+  }
+  if (is_last(place.chunk)) {
+    COPUS_CHECK(batch.targets.size() == rows, "a micro-batch has the stage's size");
+    backend_.upload(pick(scratch_, Scratch::targets), batch.targets.data());
   }
 }
 
-double Stage::forward_backward(const MicroBatch& batch) {
-  COPUS_CHECK(saved_.size() == weights_.layers.size(), "only a stage with gradients trains");
-  forward(batch, true);
-  BlockContext const c = context_of(model_, layout_, backend_, micro_, seed_, batch, true);
+void Stage::forward(std::int64_t micro, int chunk, const MicroBatch& batch) {
+  Place& place = is_first(chunk) ? take_place(micro, chunk) : place_of(micro, chunk);
+  run_forward(place, batch, true);
+}
+
+double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch) {
+  COPUS_CHECK(setup_.use == StageUse::train, "only a stage with gradients trains");
+  Place& place = place_of(micro, chunk);
+  BlockContext const c = context_of(setup_, mesh_, backend_, batch, true);
   TensorView const d_x = pick(scratch_, Scratch::d_x);
-  double const loss = head_loss_and_backward(c, weights_, gradients_, head_,
-                                             pick(scratch_, Scratch::targets), d_x, host_losses_);
-  for (std::size_t l = saved_.size(); l-- > 0;) {
-    block_backward(c, static_cast<int>(l), weights_.layers[l], gradients_.layers[l], saved_[l],
-                   scratch_);
+  double loss = 0.0;
+  if (is_last(chunk)) {
+    loss = head_loss_and_backward(c, weights_, gradients_, head_, pick(scratch_, Scratch::targets),
+                                  d_x, host_losses_);
+  } else {
+    backend_.copy(d_x, output_gradient_);
   }
-  embedding_backward(c, gradients_, d_x, pick(scratch_, Scratch::ids));
+  LayerRange const layers = chunks_[static_cast<std::size_t>(chunk)];
+  for (std::int64_t l = layers.end; l-- > layers.begin;) {
+    std::size_t const at = static_cast<std::size_t>(l);
+    block_backward(c, static_cast<int>(l), weights_.layers[at], gradients_.layers[at],
+                   place.saved[static_cast<std::size_t>(l - layers.begin)], scratch_);
+  }
+  if (is_first(chunk)) {
+    backend_.upload(pick(scratch_, Scratch::ids),
+                    batch.ids.data());  // other micro-batches came in between
+    embedding_backward(c, gradients_, d_x, pick(scratch_, Scratch::ids),
+                       pick(scratch_, Scratch::branch));
+  }
+  place.micro = -1;
   return loss;
 }
 
-double Stage::evaluate(const MicroBatch& batch) {
-  forward(batch, false);
-  BlockContext const c = context_of(model_, layout_, backend_, micro_, seed_, batch, false);
-  return head_loss(c, weights_, head_, pick(scratch_, Scratch::targets), host_losses_);
+double Stage::evaluate(std::int64_t micro, int chunk, const MicroBatch& batch) {
+  Place& place = is_first(chunk) ? take_place(micro, chunk) : place_of(micro, chunk);
+  run_forward(place, batch, false);
+  place.micro = -1;
+  if (!is_last(chunk)) return 0.0;
+  return head_loss(context_of(setup_, mesh_, backend_, batch, false), weights_, head_,
+                   pick(scratch_, Scratch::targets), host_losses_);
 }
 
 }  // namespace copus

@@ -8,13 +8,20 @@ namespace copus {
 namespace {
 
 struct Sizes {
-  std::int64_t b, t, n, c, h, k, d, f, v;
+  std::int64_t b, t, n, r, c, h, k, d, f, v;
 };
+
+// Rows of the residual stream that a rank holds.
+std::int64_t rows_of(const ModelConfig& m, const Layout& l, std::int64_t micro) {
+  std::int64_t const n = micro * m.seq_len;
+  return l.sequence_parallel ? n / l.tp : n;
+}
 
 Sizes sizes_of(const ModelConfig& m, const Layout& l, std::int64_t micro) {
   std::int64_t const kv_local = std::max<std::int64_t>(1, m.kv_heads / l.tp);
-  return {micro,        m.seq_len,    micro * m.seq_len,        m.hidden, m.heads / l.tp, kv_local,
-          m.head_dim(), m.ffn / l.tp, padded_vocab(m, l) / l.tp};
+  return {
+      micro,    m.seq_len,    micro * m.seq_len, rows_of(m, l, micro),     m.hidden, m.heads / l.tp,
+      kv_local, m.head_dim(), m.ffn / l.tp,      padded_vocab(m, l) / l.tp};
 }
 
 TensorSpec spec(const char* name, DType dtype, std::initializer_list<std::int64_t> sizes) {
@@ -38,18 +45,18 @@ std::int64_t TensorSpec::bytes() const {
 std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& layout,
                                       std::int64_t micro) {
   Sizes const s = sizes_of(model, layout, micro);
-  std::int64_t const mean = model.is_gpt2() ? s.n : 0, in = model.is_gpt2() ? s.f : 2 * s.f;
-  return {spec("x_in", DType::f32, {s.n, s.c}),
+  std::int64_t const mean = model.is_gpt2() ? s.r : 0, in = model.is_gpt2() ? s.f : 2 * s.f;
+  return {spec("x_in", DType::f32, {s.r, s.c}),
           spec("norm1", DType::f32, {s.n, s.c}),
           spec("mean1", DType::f32, {mean}),
-          spec("rstd1", DType::f32, {s.n}),
+          spec("rstd1", DType::f32, {s.r}),
           spec("qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
           spec("att", DType::f32, {s.b, s.t, s.h, s.d}),
           spec("lse", DType::f32, {s.b, s.h, s.t}),
-          spec("x_mid", DType::f32, {s.n, s.c}),
+          spec("x_mid", DType::f32, {s.r, s.c}),
           spec("norm2", DType::f32, {s.n, s.c}),
           spec("mean2", DType::f32, {mean}),
-          spec("rstd2", DType::f32, {s.n}),
+          spec("rstd2", DType::f32, {s.r}),
           spec("gate_up", DType::f32, {s.n, in}),
           spec("ffn", DType::f32, {s.n, s.f})};
 }
@@ -61,7 +68,7 @@ std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& 
           spec("targets", DType::i32, {s.n}),
           spec("rope", DType::f32, {model.is_gpt2() ? 0 : s.t, s.d / 2, 2}),
           spec("branch", DType::f32, {s.n, s.c}),
-          spec("d_x", DType::f32, {s.n, s.c}),
+          spec("d_x", DType::f32, {s.r, s.c}),
           spec("d_qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
           spec("d_att", DType::f32, {s.b, s.t, s.h, s.d}),
           spec("d_gate_up", DType::f32, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
@@ -81,9 +88,9 @@ std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& lay
                                      std::int64_t micro) {
   Sizes const s = sizes_of(model, layout, micro);
   return {spec("final_norm", DType::f32, {s.n, s.c}),
-          spec("final_mean", DType::f32, {model.is_gpt2() ? s.n : 0}),
-          spec("final_rstd", DType::f32, {s.n}),
-          spec("x_final", DType::f32, {s.n, s.c}),
+          spec("final_mean", DType::f32, {model.is_gpt2() ? s.r : 0}),
+          spec("final_rstd", DType::f32, {s.r}),
+          spec("x_final", DType::f32, {s.r, s.c}),
           spec("d_final", DType::f32, {s.n, s.c}),
           spec("logits", DType::f32, {head_rows(model, layout, micro), s.v}),
           spec("row_max", DType::f32, {s.n}),

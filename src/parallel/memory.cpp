@@ -89,25 +89,19 @@ std::int64_t head_bytes(const Stage& stage) {
 
 std::int64_t batch_bytes(const Stage& stage) {
   std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  // One micro-batch's, brought from the host again for the embedding's backward.
   std::int64_t sum = 0;
-  // The embedding's backward wants its ids again. A micro-batch counts once however many of its
-  // chunks are live.
-  if (stage.first()) {
-    sum += std::min(stage.accumulation, stage.live()) *
-           specs[static_cast<std::size_t>(Scratch::ids)].bytes();
-  }
-  // The last chunk's backward follows its forward at once.
+  if (stage.first()) sum += specs[static_cast<std::size_t>(Scratch::ids)].bytes();
   if (stage.last()) sum += specs[static_cast<std::size_t>(Scratch::targets)].bytes();
   return sum;
 }
 
 std::int64_t communication_bytes(const Stage& stage) {
   if (stage.layout.pp == 1) return 0;
-  // One side of each exchange lies in a saved or scratch tensor already; the other needs a place
-  // until the exchange is over. Interleaving exchanges for a forward and a backward together.
-  std::int64_t const buffers = stage.layout.virtual_stages > 1 ? 4 : 2;
+  // One side of each exchange lies in a saved or scratch tensor already; the other, an output on
+  // its way and an output's gradient on its way in, needs a place until the exchange is over.
   std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
-  return buffers * bytes_as(specs[static_cast<std::size_t>(Scratch::d_x)], stage.compute);
+  return 2 * bytes_as(specs[static_cast<std::size_t>(Scratch::d_x)], stage.compute);
 }
 
 std::int64_t tied_gradient_bytes(const Stage& stage) {

@@ -8,6 +8,7 @@
 #include "copus/core/units.h"
 #include "copus/parallel/params.h"
 #include "copus/state/initialize.h"
+#include "copus/train/pipeline.h"
 
 namespace copus {
 namespace {
@@ -44,39 +45,50 @@ class EvalProgress {
 
 }  // namespace
 
-EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len,
-                    Log* log) {
+EvalRecord evaluate(Stage& stage, Mesh& mesh, const EvalSet& data, std::int64_t micro,
+                    std::int64_t seq_len, Log* log) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(micro * seq_len)), targets(ids.size());
   auto const row = [&](std::vector<std::int32_t>& rows, std::int64_t i) {
     return std::span(rows).subspan(static_cast<std::size_t>(i * seq_len),
                                    static_cast<std::size_t>(seq_len));
   };
   EvalProgress progress(log);
-  double loss_sum = 0.0;
-  for (std::int64_t first = 0; first < data.windows(); first += micro) {
+  // Micro-batches are dealt to the data-parallel ranks in turn.
+  std::int64_t const dp = mesh.layout().dp, here = mesh.coord().dp;
+  std::int64_t const all = (data.windows() + micro - 1) / micro;
+  auto const batch_of = [&](std::int64_t mine) {
+    std::int64_t const first = (mine * dp + here) * micro;
     std::int64_t const count = std::min(micro, data.windows() - first);
     // The last micro-batch is filled up with rows that bear no loss.
     std::fill(ids.begin(), ids.end(), 0);
     std::fill(targets.begin(), targets.end(), -1);
     for (std::int64_t i = 0; i < count; ++i) data.window(first + i, row(ids, i), row(targets, i));
-    loss_sum += stage.evaluate({ids, targets, 0, 0});
-    progress.show(first + count, data.windows(), seq_len);
-  }
+    if (first > 0) progress.show(first, data.windows(), seq_len);
+    return MicroBatch{ids, targets, 0, 0};
+  };
+  double loss_sum = run_forward_only(stage, mesh, (all - here + dp - 1) / dp, batch_of);
+  if (mesh.coord().tp != 0) loss_sum = 0.0;
+  // all: the last stages' first tp ranks have the losses of their own windows.
+  mesh.all().all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);
   return {loss_sum / static_cast<double>(std::max<std::int64_t>(1, data.tokens())), data.tokens()};
 }
 
 EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
                                const EvalSet& data, Backend& backend, Log& log) {
-  Layout const layout;
+  StageSetup setup;
+  setup.model = model;
+  setup.micro = std::clamp<std::int64_t>(2048 / model.seq_len, 1, data.windows());
+  setup.use = StageUse::evaluate;
+  auto const world = make_single_communicator();
+  Mesh mesh(*world, setup.layout);
   std::vector<Param> const table = parameter_table(model);
-  FlatLayout const flat = flat_layout(model, layout, 0, 0);
-  std::int64_t const micro = std::clamp<std::int64_t>(2048 / model.seq_len, 1, data.windows());
-  Arena arena(backend, Arena::aligned(flat.numel * size_of(DType::f32)) +
-                           Stage::arena_bytes(model, layout, micro, StageUse::evaluate));
+  FlatLayout const flat = flat_layout(model, setup.layout, 0, 0);
+  Arena arena(backend,
+              Arena::aligned(flat.numel * size_of(DType::f32)) + Stage::arena_bytes(setup, 0));
   TensorView const weights = arena.take(DType::f32, {flat.numel});
-  Stage stage(model, layout, flat, micro, 0, backend, arena, weights, {});
+  Stage stage(setup, flat, mesh, backend, arena, weights, {});
   read_weights(table, flat, HfModel(directory, model), backend, weights);
-  return evaluate(stage, data, micro, model.seq_len, &log);
+  return evaluate(stage, mesh, data, setup.micro, model.seq_len, &log);
 }
 
 }  // namespace copus

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -15,12 +13,14 @@
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
-#include "copus/data/tokenizer.h"
 #include "copus/parallel/flops.h"
 #include "copus/state/checkpoint.h"
 #include "copus/train/metrics.h"
 #include "copus/train/report.h"
+#include "copus/train/resolve.h"
+#include "train/run_checkpoint.h"
 #include "train/run_directory.h"
+#include "train/run_inputs.h"
 
 namespace copus {
 namespace {
@@ -41,136 +41,66 @@ class TokenInterval {
   std::int64_t every_, passed_;
 };
 
-// Everything that a run reads, opened and checked before anything is written.
-struct Inputs {
-  std::optional<Loader> train;
-  std::optional<EvalSet> val;
-  std::optional<HfModel> weights;
-  std::string checkpoint;  // to resume from, or empty
-};
-
-Inputs open_inputs(const Config& config, const TrainOptions& options, const RunDirectory& run,
-                   Log& log) {
-  Inputs inputs;
-  std::vector<std::string> problems;
-  auto const collect = [&](auto&& body) {
-    try {
-      body();
-    } catch (const ConfigError& e) {
-      problems.insert(problems.end(), e.problems().begin(), e.problems().end());
-    }
-  };
-  std::string const directory = run_directory_problem(run.path, options.resume);
-  if (!directory.empty()) problems.push_back(directory);
-  collect([&] {
-    inputs.train.emplace(config.data, config.model.seq_len, config.model.vocab, config.train.seed,
-                         log);
-  });
-  collect([&] {
-    inputs.val.emplace(config.data.val, config.model.seq_len, config.model.vocab,
-                       config.train.eval_tokens, "val-", log);
-  });
-  if (options.resume && directory.empty()) {
-    FoundCheckpoint found = newest_complete(run.path);
-    for (const std::string& reason : found.rejected) log.warn(reason);
-    inputs.checkpoint = std::move(found.directory);
-    if (inputs.checkpoint.empty())
-      log.info("no complete checkpoint to resume from: starting with the first step");
-  }
-  if (inputs.checkpoint.empty() && !config.model.from.empty()) {
-    collect([&] { inputs.weights.emplace(config.model.from, config.model); });
-  }
-  if (!problems.empty()) throw ConfigError(problems);
-  return inputs;
-}
-
-void write_config(const std::string& path, const Config& config) {
-  std::ofstream out(path);
-  out << to_json(config).dump(2) << "\n";
-  if (!out.flush()) throw IoError(fmt::format("{}: cannot write the resolved configuration", path));
-}
-
-// What the given configuration changes of the one the run was started with, a line a key.
-std::vector<std::string> config_differences(const std::string& path, const Config& config) {
-  nlohmann::json const stored = nlohmann::json::parse(std::ifstream(path), nullptr, false);
-  if (stored.is_discarded())
-    return {fmt::format("{}: not readable; the given configuration is used", path)};
-  nlohmann::json const before = stored.flatten(), after = to_json(config).flatten();
-  std::vector<std::string> lines;
-  for (auto const& [key, value] : after.items()) {
-    if (!before.contains(key)) {
-      lines.push_back(fmt::format("{}: now {}", key, value.dump()));
-    } else if (before[key] != value) {
-      lines.push_back(fmt::format("{}: was {}, now {}", key, before[key].dump(), value.dump()));
-    }
-  }
-  for (auto const& [key, value] : before.items()) {
-    if (!after.contains(key))
-      lines.push_back(fmt::format("{}: was {}, now left out", key, value.dump()));
-  }
-  return lines;
-}
-
-// Whose ids the data holds; the end of text is known for the tokenizers this program has.
-TokenizerIdentity tokenizer_of(const Loader& data) {
-  TokenizerIdentity identity{data.summary().front().tokenizer, {}};
-  if (identity.id == "bytes") identity.end_of_text = open_tokenizer(identity.id).end_of_text;
-  return identity;
-}
-
 std::string host_name() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   return name;
 }
 
-// One run in progress.
+// One rank's part of a run in progress. Only rank 0 writes and reports; everybody computes, and
+// decides alike from equal numbers.
 class Run {
  public:
-  Run(Config config, const TrainOptions& options, const RunDirectory& directory, Inputs inputs,
-      Log& log);
+  Run(Config config, const TrainOptions& options, const Layout& layout, Mesh& mesh,
+      RunInputs inputs, Log& log);
   RunEnd go();
 
  private:
+  bool leads() const { return mesh_.all().rank() == 0; }
   void start();
   void load();
   void show_start();
+  void write_run_event();
   void report(const StepRecord& record);
   void warn_of_epochs(std::int64_t before);
   void evaluate();
   void save();
   std::string end_reason();  // empty: go on
-  FlatModel model() { return {config_.model, trainer_.table(), trainer_.flat()}; }
 
   Config config_;
   TrainOptions options_;
   RunDirectory directory_;
-  Inputs inputs_;
-  Log& log_;
   Layout layout_;
+  Mesh& mesh_;
+  RunInputs inputs_;
+  Log& log_;
   std::unique_ptr<Backend> backend_;
-  double peak_flops_;
+  double peak_flops_;  // of all ranks together
   Trainer trainer_;
-  std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<MetricsFile> metrics_;  // rank 0
   std::optional<Progress> progress_;
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
 };
 
-Run::Run(Config config, const TrainOptions& options, const RunDirectory& directory, Inputs inputs,
-         Log& log)
+Run::Run(Config config, const TrainOptions& options, const Layout& layout, Mesh& mesh,
+         RunInputs inputs, Log& log)
     : config_(std::move(config)),
       options_(options),
-      directory_(directory),
+      directory_{config_.run_dir},
+      layout_(layout),
+      mesh_(mesh),
       inputs_(std::move(inputs)),
       log_(log),
       backend_(make_cpu_backend(options.threads)),
       peak_flops_(measured_peak_flops(*backend_)),
-      trainer_(config_, layout_, choose_micro(config_), *backend_) {}
+      trainer_(config_, mesh_, choose_micro(config_, layout_), *backend_) {
+  // all: the ranks measured at the same time, so the sum is what the machine gives them together.
+  mesh_.all().all_reduce(std::span(&peak_flops_, 1), ReduceOp::sum);
+}
 
 void Run::load() {
   if (!inputs_.checkpoint.empty()) {
-    trainer_.state().counters =
-        load_train_state(inputs_.checkpoint, model(), host_writer(trainer_.state()));
+    load_run(inputs_.checkpoint, config_.model, mesh_, trainer_);
     log_.info(fmt::format("resumed from {}: step {}, {} tokens", inputs_.checkpoint,
                           trainer_.state().counters.step, trainer_.state().counters.tokens));
     saved_at_ = trainer_.state().counters.step;
@@ -193,25 +123,14 @@ void Run::show_start() {
   for (const std::string& line : memory_table(trainer_.memory())) log_.info(line);
 }
 
-void Run::start() {
-  make_run_directory(directory_);
-  log_.attach_file(directory_.log());
-  load();
-  show_start();
-  if (options_.resume) {
-    for (const std::string& line : config_differences(directory_.config(), config_)) {
-      log_.info("config differs from the stored one: " + line);
-    }
-  }
-  write_config(directory_.config(), config_);
-  const Counters& counters = trainer_.state().counters;
-  metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
-  progress_.emplace(config_, flops_per_token(config_.model), peak_flops_, counters.tokens);
+void Run::write_run_event() {
   std::string const hash = fmt::format("{:016x}", trainer_.weight_hash());
   log_.info(fmt::format("weight hash {}", hash));
-  metrics_->event("run", counters,
+  if (!leads()) return;
+  metrics_->event("run", trainer_.state().counters,
                   {{"version", options_.version},
                    {"backend", backend_->name()},
+                   {"transport", mesh_.all().transport()},
                    {"ranks", layout_.world()},
                    {"hosts", {host_name()}},
                    {"weight_hash", hash},
@@ -219,6 +138,27 @@ void Run::start() {
                    {"peak_flops", peak_flops_},
                    {"planned_memory_bytes", trainer_.memory().total()},
                    {"resumed", !inputs_.checkpoint.empty()}});
+}
+
+void Run::start() {
+  if (leads()) {
+    make_run_directory(directory_);
+    log_.attach_file(directory_.log());
+  }
+  load();
+  show_start();
+  const Counters& counters = trainer_.state().counters;
+  progress_.emplace(config_, flops_per_token(config_.model), peak_flops_, counters.tokens);
+  if (leads()) {
+    if (options_.resume) {
+      for (const std::string& line : config_differences(directory_.config(), config_)) {
+        log_.info("config differs from the stored one: " + line);
+      }
+    }
+    write_config(directory_.config(), config_);
+    metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
+  }
+  write_run_event();
 }
 
 std::string Run::end_reason() {
@@ -248,6 +188,7 @@ void Run::warn_of_epochs(std::int64_t before) {
 
 void Run::report(const StepRecord& record) {
   progress_->add(record);
+  if (!leads()) return;
   double const rate = static_cast<double>(record.batch * config_.model.seq_len) / record.seconds;
   metrics_->step(record, layout_, rate, progress_->mfu_of(rate));
   std::string const line = progress_->line(record);
@@ -273,7 +214,8 @@ void Run::evaluate() {
   const Counters& counters = trainer_.state().counters;
   if (inputs_.val->tokens() == 0 || evaluated_at_ == counters.step) return;
   evaluated_at_ = counters.step;
-  EvalRecord const result = trainer_.evaluate(*inputs_.val, &log_);
+  EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr);
+  if (!leads()) return;
   log_.info(fmt::format("eval at step {}: loss {:.4f}, perplexity {:.3f}, over {} tokens",
                         counters.step, result.loss, std::exp(result.loss), result.tokens));
   metrics_->event("eval", counters, {{"loss", result.loss}, {"eval_tokens", result.tokens}});
@@ -283,12 +225,12 @@ void Run::save() {
   const Counters& counters = trainer_.state().counters;
   if (saved_at_ == counters.step) return;
   auto const start = std::chrono::steady_clock::now();
-  SavedCheckpoint const saved =
-      save_checkpoint(directory_.path, model(), counters, host_reader(trainer_.state()),
-                      tokenizer_of(*inputs_.train), config_.checkpoint.keep);
+  SavedCheckpoint const saved = save_run(directory_.path, config_.model, mesh_, trainer_,
+                                         tokenizer_of(*inputs_.train), config_.checkpoint.keep);
   double const seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   saved_at_ = counters.step;
+  if (!leads()) return;
   for (const std::string& warning : saved.warnings) log_.warn(warning);
   log_.info(fmt::format("checkpoint {}: {} in {}", saved.directory,
                         human_bytes(static_cast<double>(saved.bytes)), human_duration(seconds)));
@@ -320,17 +262,41 @@ RunEnd Run::go() {
   }
   log_.info(
       fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));
-  metrics_->event("stop", counters, {{"reason", reason}});
+  if (leads()) metrics_->event("stop", counters, {{"reason", reason}});
   return failed ? RunEnd::failed : RunEnd::done;
+}
+
+// What is wrong anywhere stops every rank before anything is written. The ranks that find the same
+// as rank 0 leave the telling to it.
+bool agreed(Communicator& world, const std::vector<std::string>& problems) {
+  double found[2] = {problems.empty() ? 0.0 : 1.0,
+                     !problems.empty() && world.rank() == 0 ? 1.0 : 0.0};
+  world.all_reduce(std::span<double>(found), ReduceOp::max);
+  if (!problems.empty() && (world.rank() == 0 || found[1] == 0.0)) throw ConfigError(problems);
+  return found[0] == 0.0;
 }
 
 }  // namespace
 
-RunEnd train(Config config, const TrainOptions& options) {
-  Log log;
+RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
+  Log log(world.rank(), world.rank() == 0);
+  std::vector<std::string> problems;
+  Layout layout;
+  try {
+    layout = resolve_layout(config, world.size());
+  } catch (const ConfigError& e) {
+    problems = e.problems();
+  }
   RunDirectory const directory{config.run_dir};
-  Inputs inputs = open_inputs(config, options, directory, log);
-  Run run(std::move(config), options, directory, std::move(inputs), log);
+  RunInputs inputs = open_inputs(config, options.resume, directory, log, problems);
+  if (!agreed(world, problems)) return RunEnd::refused;
+  if (layout.world() < world.size()) {
+    log.warn(fmt::format("{} of {} ranks are idle: the layout is {}", world.size() - layout.world(),
+                         world.size(), to_string(layout)));
+  }
+  Mesh mesh(world, layout);
+  if (!mesh.active()) return RunEnd::done;
+  Run run(std::move(config), options, layout, mesh, std::move(inputs), log);
   return run.go();
 }
 

@@ -5,27 +5,36 @@
 
 namespace copus {
 
-Optimizer::Optimizer(const std::vector<Param>& table, const FlatLayout& layout,
-                     const OptimizerConfig& config, Backend& backend)
+Optimizer::Optimizer(const std::vector<Param>& table, const FlatLayout& flat,
+                     const std::vector<Owned>& owned, const OptimizerConfig& config,
+                     Backend& backend)
     : config_(config), backend_(backend) {
-  for (const LocalParam& local : layout.params) {
-    bool const decays = table[static_cast<std::size_t>(local.param)].decays;
-    bool const continues = !ranges_.empty() && ranges_.back().decays == decays &&
-                           ranges_.back().offset + ranges_.back().size == local.offset;
-    if (continues) {
-      ranges_.back().size += local.numel();
-    } else {
-      ranges_.push_back({local.offset, local.numel(), decays});
+  for (const Owned& stretch : owned) {
+    for (const LocalParam& local : flat.params) {
+      std::int64_t const begin = std::max(local.offset, stretch.flat);
+      std::int64_t const end = std::min(local.offset + local.numel(), stretch.flat + stretch.size);
+      if (begin >= end) continue;
+      Range const range{begin, stretch.state + begin - stretch.flat, end - begin,
+                        table[static_cast<std::size_t>(local.param)].decays, local.counted};
+      bool const continues = !ranges_.empty() && ranges_.back().decays == range.decays &&
+                             ranges_.back().counted == range.counted &&
+                             ranges_.back().flat + ranges_.back().size == range.flat &&
+                             ranges_.back().state + ranges_.back().size == range.state;
+      if (continues) {
+        ranges_.back().size += range.size;
+      } else {
+        ranges_.push_back(range);
+      }
     }
-    if (local.counted) counted_.push_back({local.offset, local.numel(), decays});
   }
 }
 
-double Optimizer::gradient_norm(const TensorView& gradients, std::int64_t tokens) const {
+double Optimizer::square_sum(const TensorView& gradients) const {
   double sum = 0.0;
-  for (const Range& range : counted_)
-    sum += backend_.square_sum(gradients.slice(0, range.offset, range.size));
-  return std::sqrt(sum) / static_cast<double>(tokens);
+  for (const Range& range : ranges_) {
+    if (range.counted) sum += backend_.square_sum(gradients.slice(0, range.flat, range.size));
+  }
+  return sum;
 }
 
 void Optimizer::update(TrainState& state, const TensorView& gradients, std::int64_t tokens,
@@ -45,11 +54,11 @@ void Optimizer::update(TrainState& state, const TensorView& gradients, std::int6
   scalars.correction2 = static_cast<float>(1.0 - counters.beta2_product);
   for (const Range& range : ranges_) {
     scalars.weight_decay = range.decays ? static_cast<float>(config_.weight_decay) : 0.0f;
-    auto const part = [&](const TensorView& flat) {
-      return flat.slice(0, range.offset, range.size);
+    auto const part = [&](const TensorView& buffer) {
+      return buffer.slice(0, range.state, range.size);
     };
-    backend_.adamw(part(state.master), part(state.m), part(state.v), part(gradients), scale,
-                   scalars);
+    backend_.adamw(part(state.master), part(state.m), part(state.v),
+                   gradients.slice(0, range.flat, range.size), scale, scalars);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "copus/backend/timed_backend.h"
 #include "copus/parallel/flops.h"
 #include "copus/train/metrics.h"
+#include "copus/train/resolve.h"
 #include "copus/train/trainer.h"
 
 namespace copus {
@@ -39,7 +40,9 @@ StepBench bench_step(const Config& config, Backend& backend, int steps, double p
   TimedBackend timed(backend);
   // One trainer, so one set of buffers; the clock per operation costs well under a microsecond a
   // call.
-  Trainer trainer(config, Layout{}, choose_micro(config), timed);
+  auto const world = make_single_communicator();
+  Mesh mesh(*world, Layout{});
+  Trainer trainer(config, mesh, choose_micro(config, Layout{}), timed);
   trainer.draw_weights(config.train.seed);
   SampleSource const tokens = made_up_tokens(config.model.vocab);
   for (int i = 0; i < 2; ++i) trainer.step(tokens, config.batch.sequences);

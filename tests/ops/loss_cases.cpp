@@ -80,6 +80,39 @@ OpCase stats_case(const Shape& s) {
   return row;
 }
 
+OpCase rescale_case(std::int64_t N) {
+  OpCase row;
+  row.op = "cross_entropy_rescale";
+  row.name = fmt::format("({})", N);
+  Operand sums = input("row_sum", {N});
+  sums.values = random_values("row_sum", N, 1.0, 5e4);
+  sums.role = Role::inout;
+  Operand most = input("row_max", {N});
+  most.values = random_values("row_max", N, -9.0, 9.0);
+  most.role = Role::inout;
+  Operand global = input("global_max", {N});
+  global.values = most.values;
+  std::vector<double> const above = random_values("above", N, 0.0, 5.0);
+  for (std::size_t i = 0; i < above.size(); ++i) {
+    // Some ranks hold the maximum themselves.
+    if (i % 3 != 0) global.values[i] += above[i];
+  }
+  row.operands = {sums, most, global};
+  // The difference of two maxima, up to 23, is rounded once, and the exponential carries that error
+  // on.
+  row.roundings = 4.0 + 23.0;
+  row.run = [](Backend& backend, const Views& v) {
+    backend.cross_entropy_rescale(v[0], v[1], v[2]);
+  };
+  row.reference = [](Values& v) {
+    for (std::size_t r = 0; r < v[0].size(); ++r) {
+      v[0][r] *= std::exp(v[1][r] - v[2][r]);
+      v[1][r] = v[2][r];
+    }
+  };
+  return row;
+}
+
 OpCase loss_case(std::int64_t N) {
   OpCase row;
   row.op = "cross_entropy_loss";
@@ -174,6 +207,7 @@ std::vector<OpCase> loss_cases() {
     rows.push_back(backward_case(s));
     if (s.V < 100) rows.push_back(slope_case(s));
   }
+  for (std::int64_t const N : {0, 1, 53}) rows.push_back(rescale_case(N));
   for (std::int64_t const N : {0, 1, 53}) rows.push_back(loss_case(N));
   return rows;
 }

@@ -132,6 +132,10 @@ class Backend {
   virtual void cross_entropy_stats(TensorView row_max, TensorView row_sum, TensorView target_logit,
                                    const TensorView& logits, const TensorView& targets,
                                    std::int64_t first_column, std::int64_t valid_columns) = 0;
+  // Statistics of a part of the columns on the footing of whole rows: row_sum *= exp(row_max -
+  // global_max), row_max = global_max. All (N).
+  virtual void cross_entropy_rescale(TensorView row_sum, TensorView row_max,
+                                     const TensorView& global_max) = 0;
   // losses (N) = log row_sum + row_max - target_logit, 0 where the target is < 0 (masked)
   virtual void cross_entropy_loss(TensorView losses, const TensorView& row_max,
                                   const TensorView& row_sum, const TensorView& target_logit,

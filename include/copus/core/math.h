@@ -93,6 +93,11 @@ COPUS_HD void rotate(float& low, float& high, float cosine, float sine) {
   high = std::fma(y, cosine, x * sine);
 }
 
+// A sum of exp(x - old_max) as the sum of exp(x - new_max).
+COPUS_HD float rescaled_sum(float sum, float old_max, float new_max) {
+  return sum * exp(old_max - new_max);
+}
+
 // The loss of one row: -log softmax at the target, from the row's maximum, sum and target logit.
 COPUS_HD float cross_entropy(float row_max, float row_sum, float target_logit) {
   return std::log(row_sum) + (row_max - target_logit);

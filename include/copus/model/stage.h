@@ -1,16 +1,22 @@
 // A rank's share of the model, run forward and backward by hand: no tape.
+//
+// A stage holds the layers of its chunks (one, or virtual_stages of them) and keeps the activations
+// of as many micro-batches as its pipeline schedule has in flight. It computes and, within its
+// tensor-parallel group, communicates; messages between stages are the caller's, who gets the views
+// to send from and receive into.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "copus/backend/buffer.h"
+#include "copus/comm/mesh.h"
 #include "copus/model/weights.h"
 #include "copus/parallel/activations.h"
 
 namespace copus {
 
-// B samples of T tokens; rows one after the other.
+// B samples of T tokens; rows one after the other. The first stage reads ids, the last targets.
 struct MicroBatch {
   std::span<const std::int32_t> ids;      // (B T), each < vocab
   std::span<const std::int32_t> targets;  // (B T); -1: masked, bears no loss
@@ -21,36 +27,66 @@ struct MicroBatch {
 // Training keeps every layer's tensors for its backward; evaluation goes round two sets of them.
 enum class StageUse { train, evaluate };
 
+struct StageSetup {
+  ModelConfig model;
+  Layout layout;
+  std::int64_t micro = 1;
+  std::int64_t live = 1;  // micro-batches of a chunk whose activations wait at one time (live_peak)
+  std::uint64_t seed = 0;  // keys dropout
+  StageUse use = StageUse::train;
+};
+
 class Stage {
  public:
-  // Cuts its activations for micro-batches of `micro` samples from `arena`, in the order of
-  // parallel/activations.h. `weights` and `gradients` are flat f32 as flat_layout says; gradients
-  // are added to. `seed` keys dropout.
-  Stage(const ModelConfig& model, const Layout& layout, const FlatLayout& flat, std::int64_t micro,
-        std::uint64_t seed, Backend& backend, Arena& arena, const TensorView& weights,
-        const TensorView& gradients);
+  // Cuts its activations from `arena`, in the order of parallel/activations.h. `weights` and
+  // `gradients` are flat f32 as flat_layout says; gradients are added to, and empty for a stage
+  // that only evaluates.
+  Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backend& backend, Arena& arena,
+        const TensorView& weights, const TensorView& gradients);
 
-  // Sum of the losses (nats) over the micro-batch's unmasked targets; adds the gradient of that sum
-  // to `gradients`.
-  double forward_backward(const MicroBatch& batch);
-  // The same sum without dropout, and no gradient.
-  double evaluate(const MicroBatch& batch);
+  bool is_first(int chunk) const;  // it embeds the ids
+  bool is_last(int chunk) const;   // it has the head
+
+  // Where the chunk's input of micro-batch `micro` is to be received, (R, C): takes a free place.
+  TensorView input(std::int64_t micro, int chunk);
+  // What the last forward (not of the last chunk) made, (R, C): to be sent before the next forward.
+  const TensorView& output() const { return output_; }
+  // Where the gradient of a chunk's output is to be received before its backward, (R, C).
+  const TensorView& output_gradient() const { return output_gradient_; }
+  // What the last backward (not of the first chunk) made, (R, C): to be sent before the next
+  // backward.
+  TensorView input_gradient() const;
+
+  void forward(std::int64_t micro, int chunk, const MicroBatch& batch);
+  // Frees the place of (micro, chunk). On the last chunk: the sum of losses (nats) over unmasked
+  // targets, whose gradient this starts from; else 0.
+  double backward(std::int64_t micro, int chunk, const MicroBatch& batch);
+  // Without dropout and gradient; frees the place at once. The sum of losses on the last chunk,
+  // else 0.
+  double evaluate(std::int64_t micro, int chunk, const MicroBatch& batch);
 
   // Bytes that the constructor takes from the arena.
-  static std::int64_t arena_bytes(const ModelConfig& model, const Layout& layout,
-                                  std::int64_t micro, StageUse use);
+  static std::int64_t arena_bytes(const StageSetup& setup, int pp_rank);
 
  private:
-  void forward(const MicroBatch& batch, bool training);
+  // The activations of one micro-batch in one chunk.
+  struct Place {
+    std::int64_t micro = -1;  // -1: free
+    int chunk = 0;
+    std::vector<std::vector<TensorView>> saved;  // [layer % sets][Saved]
+  };
+  Place& place_of(std::int64_t micro, int chunk);
+  Place& take_place(std::int64_t micro, int chunk);
+  void run_forward(Place& place, const MicroBatch& batch, bool training);
 
-  ModelConfig model_;
-  Layout layout_;
-  std::int64_t micro_;
-  std::uint64_t seed_;
+  StageSetup setup_;
+  Mesh& mesh_;
   Backend& backend_;
   StageWeights weights_, gradients_;
-  std::vector<std::vector<TensorView>> saved_;  // [layer % sets][Saved]
-  std::vector<TensorView> scratch_, head_;      // [Scratch], [Head]
+  std::vector<LayerRange> chunks_;
+  std::vector<Place> places_;
+  std::vector<TensorView> scratch_, head_;  // [Scratch], [Head]
+  TensorView output_, output_gradient_;
   std::vector<float> host_losses_;
 };
 

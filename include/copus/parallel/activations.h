@@ -21,16 +21,17 @@ struct TensorSpec {
   std::int64_t bytes() const;  // rounded up as Arena::take does
 };
 
-// Kept from a layer's forward to its backward. N = B T.
+// Kept from a layer's forward to its backward. N = B T rows; R = N, or N / tp where sequence
+// parallelism cuts the rows of what lies between the tensor-parallel regions.
 enum class Saved : std::uint8_t {
-  x_in,   // (N, C) block input
-  norm1,  // (N, C) normalised input of attention
+  x_in,   // (R, C) block input
+  norm1,  // (N, C) normalised input of attention, gathered
   mean1,
-  rstd1,  // (N); mean: LayerNorm only
+  rstd1,  // (R); mean: LayerNorm only
   qkv,    // (B, T, H + 2 K, D) after bias and rope: q heads, k heads, v heads
   att,    // (B, T, H, D) attention output before its projection
   lse,    // (B, H, T)
-  x_mid,  // (N, C) after the attention residual
+  x_mid,  // (R, C) after the attention residual
   norm2,
   mean2,
   rstd2,
@@ -63,7 +64,7 @@ enum class Head : std::uint8_t {
   final_norm,  // (N, C)
   final_mean,
   final_rstd,  // (N)
-  x_final,     // (N, C) output of the last block
+  x_final,     // (R, C) output of the last block
   d_final,     // (N, C)
   logits,      // (head_rows, V padded, local)
   row_max,

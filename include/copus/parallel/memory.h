@@ -23,7 +23,7 @@ struct MemorySegment {
 //   recompute      what one layer saves beyond what is kept, made again in backward
 //   scratch        shared by all layers
 //   head           final norm, logits and loss of one micro-batch, last stage
-//   batch          ids on the first and targets on the last stage, of the live micro-batches
+//   batch          ids on the first and targets on the last stage, of one micro-batch
 //   communication  messages between stages that cannot go in place
 //   tied_gradient  the last stage's part of a tied embedding's gradient, on the first stage
 struct MemoryPlan {

@@ -12,9 +12,9 @@ namespace copus {
 EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
                                const EvalSet& data, Backend& backend, Log& log);
 
-// The mean loss over `data` of whatever weights `stage` runs, `micro` windows at a time. `log`:
-// progress, or none.
-EvalRecord evaluate(Stage& stage, const EvalSet& data, std::int64_t micro, std::int64_t seq_len,
-                    Log* log);
+// The mean loss over `data` of whatever weights the ranks' stages run, `micro` windows at a time;
+// the same on every rank. `log`: progress, or none.
+EvalRecord evaluate(Stage& stage, Mesh& mesh, const EvalSet& data, std::int64_t micro,
+                    std::int64_t seq_len, Log* log);
 
 }  // namespace copus

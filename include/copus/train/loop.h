@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 
+#include "copus/comm/communicator.h"
 #include "copus/core/config.h"
 
 namespace copus {
@@ -12,10 +13,11 @@ struct TrainOptions {
   std::string version;
 };
 
-enum class RunEnd { done, failed };
+// refused: another rank has said why.
+enum class RunEnd { done, failed, refused };
 
-// Checks everything that can be checked before anything is written (ConfigError), then trains until
-// train.tokens.
-RunEnd train(Config config, const TrainOptions& options);
+// Every rank of `world` calls it. Checks everything that can be checked before anything is written
+// (ConfigError), then trains until train.tokens. Rank 0 alone writes the run directory.
+RunEnd train(Config config, const TrainOptions& options, Communicator& world);
 
 }  // namespace copus

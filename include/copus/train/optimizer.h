@@ -1,4 +1,4 @@
-// The optimizer's step over flat buffers: norm, clip, AdamW.
+// The optimizer's step over the stretches of the flat buffers that a rank owns: norm, clip, AdamW.
 #pragma once
 #include <vector>
 
@@ -6,30 +6,31 @@
 #include "copus/core/config.h"
 #include "copus/parallel/params.h"
 #include "copus/state/train_state.h"
+#include "copus/train/gradients.h"
 
 namespace copus {
 
 class Optimizer {
  public:
-  Optimizer(const std::vector<Param>& table, const FlatLayout& layout,
-            const OptimizerConfig& config, Backend& backend);
+  Optimizer(const std::vector<Param>& table, const FlatLayout& flat,
+            const std::vector<Owned>& owned, const OptimizerConfig& config, Backend& backend);
 
-  // Norm of `gradients` (a sum over `tokens` loss-bearing tokens) as a mean: sqrt(sum of squares) /
-  // tokens, fp64, every parameter counted once, before clipping.
-  double gradient_norm(const TensorView& gradients, std::int64_t tokens) const;
-  // One AdamW step with the mean gradient clipped to config.clip: g min(1, clip / (norm + 1e-6)).
-  // Moves the betas' products.
+  // Sum of squares, fp64, of the owned gradients that count: over the ranks that own different
+  // elements this adds up to every parameter once.
+  double square_sum(const TensorView& gradients) const;
+  // One AdamW step on what is owned, with the mean gradient (a sum over `tokens`) clipped: g min(1,
+  // clip / (norm + 1e-6)), `norm` being that of the mean gradient over all ranks. Moves the betas'
+  // products.
   void update(TrainState& state, const TensorView& gradients, std::int64_t tokens, double norm,
               double lr) const;
 
  private:
-  // Neighbouring parameters that share weight decay or its absence.
+  // Neighbouring elements that share weight decay, or its absence, and count once or not.
   struct Range {
-    std::int64_t offset = 0, size = 0;
-    bool decays = false;
+    std::int64_t flat = 0, state = 0, size = 0;
+    bool decays = false, counted = false;
   };
   std::vector<Range> ranges_;
-  std::vector<Range> counted_;
   OptimizerConfig config_;
   Backend& backend_;
 };

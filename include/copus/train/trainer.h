@@ -13,8 +13,10 @@
 #include "copus/data/loader.h"
 #include "copus/model/stage.h"
 #include "copus/parallel/memory.h"
+#include "copus/parallel/schedule.h"
 #include "copus/state/hf.h"
 #include "copus/state/train_state.h"
+#include "copus/train/gradients.h"
 #include "copus/train/optimizer.h"
 
 namespace copus {
@@ -42,17 +44,21 @@ using SampleSource = std::function<void(std::int64_t index, std::span<std::int32
 
 class Trainer {
  public:
-  // Reserves everything a step needs, once. `micro` samples a micro-batch.
-  Trainer(const Config& config, const Layout& layout, std::int64_t micro, Backend& backend);
+  // Reserves everything a step needs, once. `micro` samples a micro-batch. All active ranks of the
+  // mesh make it, and call every function below, together.
+  Trainer(const Config& config, Mesh& mesh, std::int64_t micro, Backend& backend);
 
   void draw_weights(std::uint64_t seed);
   void read_weights(const HfModel& model);
+  // Over all ranks, each logical element once: the same for every layout.
   std::uint64_t weight_hash();
+  // Makes the compute weights from the master after it was written from outside (a checkpoint).
+  void take_master();
 
   // Consumes the next `batch` samples. A loss or gradient that is not finite leaves every weight
   // and moment untouched (the data position moves on) and says so in skip_reason.
   StepRecord step(const SampleSource& samples, std::int64_t batch);
-  // The mean loss over `data`, with no effect on training.
+  // The mean loss over `data`, with no effect on training. `log`: progress, or none.
   EvalRecord evaluate(const EvalSet& data, Log* log);
 
   TrainState& state() { return state_; }
@@ -62,22 +68,30 @@ class Trainer {
   std::int64_t micro() const { return micro_; }
 
  private:
+  struct HostBatch {
+    std::vector<std::int32_t> ids, targets;  // (micro, T)
+    std::int64_t first_sample = 0;
+  };
+  void load(const SampleSource& samples, std::int64_t batch);
+  double run_schedule(std::int64_t accumulation);
+  void update(std::int64_t tokens, double norm, double lr);
+
   Config config_;
+  Mesh& mesh_;
   std::int64_t micro_;
   Backend& backend_;
   std::vector<Param> table_;
   FlatLayout flat_;
+  StageSetup setup_;
   MemoryPlan memory_;
   Arena arena_;
-  TensorView gradients_;
+  TensorView weights_, gradients_;
   TrainState state_;
-  std::unique_ptr<Stage> stage_;
+  std::vector<Owned> owned_;
   Optimizer optimizer_;
-  std::vector<std::int32_t> ids_, targets_;  // (micro, T) on the host
+  std::unique_ptr<Stage> stage_;
+  std::unique_ptr<GradientSync> sync_;
+  std::vector<HostBatch> batches_;  // of this rank's micro-batches in the step
 };
-
-// The micro-batch that "auto" stands for: the largest divisor of every batch the run will use with
-// at most 4,096 tokens.
-std::int64_t choose_micro(const Config& config);
 
 }  // namespace copus

@@ -59,6 +59,18 @@ void CpuBackend::cross_entropy_stats(TensorView row_max, TensorView row_sum,
   });
 }
 
+void CpuBackend::cross_entropy_rescale(TensorView row_sum, TensorView row_max,
+                                       const TensorView& global_max) {
+  std::int64_t const rows = row_sum.numel();
+  auto* const sums = one_a_row<float>(row_sum, DType::f32, rows);
+  auto* const most = one_a_row<float>(row_max, DType::f32, rows);
+  const auto* const global = one_a_row<float>(global_max, DType::f32, rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    sums[r] = math::rescaled_sum(sums[r], most[r], global[r]);
+    most[r] = global[r];
+  }
+}
+
 void CpuBackend::cross_entropy_loss(TensorView losses, const TensorView& row_max,
                                     const TensorView& row_sum, const TensorView& target_logit,
                                     const TensorView& targets) {

@@ -5,6 +5,8 @@
 #include "copus/train/trainer.h"
 #include "support/reference.h"
 
+#include "support/single_rank.h"
+
 using namespace copus;
 using copus::test::Reference;
 
@@ -37,7 +39,8 @@ TEST_CASE("the loss and gradient norm of the reference models agree with float64
       CAPTURE(name, micro);
       Reference const reference(name);
       auto const backend = make_cpu_backend(2);
-      Trainer trainer(reference.config(micro), Layout{}, micro, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(reference.config(micro), trainer_rank.mesh, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, reference.config(micro).model));
       StepRecord const record = whole_text(trainer, reference);
       CHECK(relative(record.loss, reference.values["loss"]) < kEvalLoss);
@@ -54,7 +57,8 @@ TEST_CASE("eight AdamW steps follow the reference at any micro-batch (E9, E12)",
       nlohmann::json const& expected = reference.values["train"];
       auto const backend = make_cpu_backend(2);
       Config const config = reference.config(micro);
-      Trainer trainer(config, Layout{}, micro, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       for (std::size_t s = 0; s < expected["losses"].size(); ++s) {
         StepRecord const record = trainer.step(source_of(reference), config.batch.sequences);

@@ -1,10 +1,13 @@
 #include "copus/train/trainer.h"
+#include "copus/train/resolve.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
+
+#include "support/single_rank.h"
 
 using namespace copus;
 
@@ -69,7 +72,8 @@ TEST_CASE(
     for (float poison :
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       auto const backend = make_cpu_backend(1);
-      Trainer trainer(config_of(family), Layout{}, 4, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(config_of(family), trainer_rank.mesh, 4, *backend);
       trainer.draw_weights(1);
       REQUIRE(trainer.step(tokens, 8).skip_reason.empty());
       trainer.state().master.ptr<float>()[5] = poison;  // in the embedding row of token 0
@@ -96,7 +100,8 @@ TEST_CASE(
     Config config = config_of(Family::llama);
     config.train.seed = seed;
     config.model.dropout = 0.1;
-    Trainer trainer(config, Layout{}, 4, *backend);
+    test::SingleRank trainer_rank;
+    Trainer trainer(config, trainer_rank.mesh, 4, *backend);
     trainer.draw_weights(seed);
     for (int i = 0; i < 3; ++i) trainer.step(tokens, 8);
     return bits_of(trainer);
@@ -114,7 +119,8 @@ TEST_CASE(
       auto const backend = make_cpu_backend(2);
       Config config = config_of(family);
       config.model.dropout = 0.2;
-      Trainer trainer(config, Layout{}, micro, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
       trainer.draw_weights(1);
       records.push_back(trainer.step(tokens, 8));
     }
@@ -134,9 +140,11 @@ TEST_CASE(
   config.optimizer.lr = 0.0;
   auto const same_sample = [](std::int64_t, std::span<std::int32_t> inputs,
                               std::span<std::int32_t> targets) { tokens(0, inputs, targets); };
-  Trainer plain(config, Layout{}, 1, *backend);
+  test::SingleRank plain_rank;
+  Trainer plain(config, plain_rank.mesh, 1, *backend);
   config.model.dropout = 0.3;
-  Trainer dropping(config, Layout{}, 1, *backend);
+  test::SingleRank dropping_rank;
+  Trainer dropping(config, dropping_rank.mesh, 1, *backend);
   plain.draw_weights(1);
   dropping.draw_weights(1);
   double const without = plain.step(same_sample, 1).loss;
@@ -155,7 +163,8 @@ TEST_CASE(
     auto const backend = make_cpu_backend(1);
     Config config = config_of(Family::qwen2);
     config.optimizer.clip = clip;
-    Trainer trainer(config, Layout{}, 8, *backend);
+    test::SingleRank trainer_rank;
+    Trainer trainer(config, trainer_rank.mesh, 8, *backend);
     trainer.draw_weights(1);
     norms[i++] = trainer.step(tokens, 8).grad_norm;
   }
@@ -167,7 +176,8 @@ TEST_CASE("E19: a norm gain of exactly one moves in the first step at a small le
   auto const backend = make_cpu_backend(1);
   Config config = config_of(Family::llama);
   config.optimizer.lr = 6e-4;
-  Trainer trainer(config, Layout{}, 8, *backend);
+  test::SingleRank trainer_rank;
+  Trainer trainer(config, trainer_rank.mesh, 8, *backend);
   trainer.draw_weights(1);
   const LocalParam* gain = trainer.flat().find(trainer.table(), Role::norm1, 0);
   REQUIRE(gain != nullptr);
@@ -183,9 +193,11 @@ TEST_CASE("weight decay shrinks matrices and embeddings and leaves gains and bia
   Config config = config_of(Family::gpt2);
   config.optimizer.weight_decay = 0.5;
   config.optimizer.lr = 1e-3;
-  Trainer decayed(config, Layout{}, 8, *backend);
+  test::SingleRank decayed_rank;
+  Trainer decayed(config, decayed_rank.mesh, 8, *backend);
   config.optimizer.weight_decay = 0.0;
-  Trainer plain(config, Layout{}, 8, *backend);
+  test::SingleRank plain_rank;
+  Trainer plain(config, plain_rank.mesh, 8, *backend);
   decayed.draw_weights(1);
   plain.draw_weights(1);
   std::vector<float> const initial(decayed.state().master.span<float>().begin(),
@@ -212,7 +224,8 @@ TEST_CASE("weight decay shrinks matrices and embeddings and leaves gains and bia
 TEST_CASE("E3: initial weights are a function of the seed and the global element alone") {
   auto const backend = make_cpu_backend(2);
   Config const config = config_of(Family::llama);
-  Trainer a(config, Layout{}, 1, *backend), b(config, Layout{}, 8, *backend);
+  test::SingleRank a_rank, b_rank;
+  Trainer a(config, a_rank.mesh, 1, *backend), b(config, b_rank.mesh, 8, *backend);
   a.draw_weights(7);
   b.draw_weights(7);
   CHECK(a.weight_hash() == b.weight_hash());
@@ -227,11 +240,11 @@ TEST_CASE("the automatic micro-batch divides every batch of the schedule") {
   Config config = config_of(Family::llama);
   config.batch.micro.reset();
   config.batch.sequences = 12;
-  CHECK(choose_micro(config) == 12);
+  CHECK(choose_micro(config, Layout{}) == 12);
   config.batch.schedule = {{0, 12}, {1000, 18}};
-  CHECK(choose_micro(config) == 6);
+  CHECK(choose_micro(config, Layout{}) == 6);
   config.model.seq_len = 2048;
-  CHECK(choose_micro(config) == 2);
+  CHECK(choose_micro(config, Layout{}) == 2);
   config.model.seq_len = 8192;
-  CHECK(choose_micro(config) == 1);
+  CHECK(choose_micro(config, Layout{}) == 1);
 }

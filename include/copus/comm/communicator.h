@@ -1,0 +1,66 @@
+// SEAM 2: a group of ranks that move tensors among each other. One implementation a transport:
+// thread, mpi (nccl to come).
+//
+// Every call is collective over the group but exchange, which pairs up by peer and order. Tensors
+// are contiguous; counts are int64 and may pass 2^31. A group of one is legal and does nothing. A
+// rank that fails calls abort: its peers then throw CommError from whatever they wait in (thread),
+// or the whole job ends within seconds (mpi).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "copus/core/tensor.h"
+
+namespace copus {
+
+enum class ReduceOp : std::uint8_t { sum, max, min };
+
+// A tensor to or from a peer (rank in the group).
+struct Parcel {
+  int peer = 0;
+  TensorView data;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string transport() const = 0;
+
+  // x becomes the reduction over all ranks' x, the same bits on each; f32, i32.
+  virtual void all_reduce(TensorView x, ReduceOp op) = 0;
+  // The same for values on the host: the step's scalars.
+  virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;
+  virtual void all_reduce(std::span<std::uint64_t> values, ReduceOp op) = 0;
+  // x has size() equal pieces; out becomes the sum over ranks of piece rank(). out may be that
+  // piece of x.
+  virtual void reduce_scatter(TensorView out, const TensorView& x) = 0;
+  // out has size() equal pieces; piece r becomes rank r's x. x may be the own piece of out.
+  virtual void all_gather(TensorView out, const TensorView& x) = 0;
+  virtual void broadcast(TensorView x, int root) = 0;
+  // Sends and receives as one call that cannot deadlock on their order: the n-th message from a to
+  // b meets the n-th that b expects from a. Returns when all received data is there and all sent
+  // buffers may be reused. Any dtype.
+  virtual void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) = 0;
+  virtual void barrier() = 0;
+
+  // The ranks that give the same color form a new group, ordered by (key, rank). A negative color
+  // joins none: null.
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  // Ends this group and every group split from the same world. Callable from any state; says why to
+  // every peer.
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+// The group of one.
+std::unique_ptr<Communicator> make_single_communicator();
+
+// Runs body(rank, communicator) on `size` threads of this process and returns when all have ended.
+// When bodies throw, the first exception is rethrown here; the others were aborted by it.
+void run_ranks(int size, const std::function<void(int, Communicator&)>& body);
+
+}  // namespace copus

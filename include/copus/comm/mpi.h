@@ -1,0 +1,30 @@
+// The process's membership in an MPI job.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "copus/comm/communicator.h"
+
+namespace copus {
+
+// MPI_Init on construction, MPI_Finalize on destruction. Without MPI in this build the constructor
+// throws CommError.
+class MpiSession {
+ public:
+  MpiSession(int* argc, char*** argv);
+  ~MpiSession();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  std::unique_ptr<Communicator> world();
+  int local_rank() const;  // among the ranks of this host
+  int local_size() const;
+  // Whether ranks of one host see different sets of processors: `mine` is how many this one sees,
+  // fewer than the host has online.
+  bool processors_differ(int mine) const;
+};
+
+bool built_with_mpi();
+std::string mpi_version();
+
+}  // namespace copus

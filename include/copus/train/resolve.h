@@ -1,0 +1,21 @@
+// From what the configuration leaves open to what the run does: the layout and the micro-batch.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "copus/core/config.h"
+#include "copus/parallel/layout.h"
+
+namespace copus {
+
+// "auto": tp 1, pp 1, dp whatever of the world that leaves, zero 0. Throws ConfigError when the
+// layout needs more ranks than the world has, or when the model, or any batch of the schedule, does
+// not fit it; ranks that are left over stay idle.
+Layout resolve_layout(const Config& config, int world);
+
+// The micro-batch that "auto" stands for: the largest divisor of every batch's share on a
+// data-parallel rank with at most 4,096 tokens.
+std::int64_t choose_micro(const Config& config, const Layout& layout);
+
+}  // namespace copus

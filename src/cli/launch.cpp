@@ -1,0 +1,88 @@
+#include "cli/launch.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "copus/comm/mpi.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+// The variable by which a launcher tells a process how many it started, if there is one: Open MPI's
+// mpirun, srun --mpi=pmix or pmi2, MPICH.
+const char* launcher_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (std::getenv(name) != nullptr) return std::getenv(name);
+  }
+  bool const step_of_srun =
+      std::getenv("PMIX_RANK") != nullptr && std::getenv("SLURM_STEP_NUM_TASKS") != nullptr;
+  return step_of_srun ? std::getenv("SLURM_STEP_NUM_TASKS") : nullptr;
+}
+
+int usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+void warn_of_processors(int ranks_here, int threads, const char* remedy) {
+  int const processors = usable_processors();
+  if (ranks_here * threads > processors) {
+    std::fprintf(stderr, "warning: %d ranks of %d threads on %d processors: they take turns%s\n",
+                 ranks_here, threads, processors, remedy);
+  }
+}
+
+void launch_threads(int ranks, int threads, const RankBody& body) {
+  int const share = threads > 0 ? threads : std::max(1, usable_processors() / ranks);
+  warn_of_processors(ranks, share, "; --threads or --ranks asks for less");
+  run_ranks(ranks, [&](int, Communicator& world) { body(world, share); });
+}
+
+void launch_mpi(int threads, const RankBody& body) {
+  MpiSession session(nullptr, nullptr);
+  std::unique_ptr<Communicator> const world = session.world();
+  // Bound ranks see the processors they are bound to; free ones share the host's.
+  int const here = session.local_size();
+  bool const bound = session.processors_differ(usable_processors());
+  int const share = threads > 0 ? threads : std::max(1, usable_processors() / (bound ? 1 : here));
+  if (world->rank() == 0) {
+    warn_of_processors(bound ? 1 : here, share,
+                       "; mpirun --bind-to none lets a rank use more than one");
+  }
+  try {
+    body(*world, share);
+  } catch (const ConfigError&) {
+    throw;  // every rank stops at the same place
+  } catch (const std::exception& e) {
+    world->abort(e.what());
+  }
+}
+
+}  // namespace
+
+void launch(std::optional<int> ranks, int threads, const RankBody& body) {
+  const char* const size = launcher_size();
+  if (size == nullptr) return launch_threads(ranks.value_or(1), threads, body);
+  if (!built_with_mpi()) {
+    throw ConfigError(
+        "a launcher started this process as one of several, but this binary was built without MPI; "
+        "build with -DCOPUS_MPI=ON, or "
+        "run one process with --ranks N");
+  }
+  if (ranks && *ranks != std::atoi(size)) {
+    throw ConfigError(
+        fmt::format("--ranks {}: the launcher started {} ranks; leave --ranks out, or type: mpirun "
+                    "-n {} copus train ...",
+                    *ranks, size, *ranks));
+  }
+  launch_mpi(threads, body);
+}
+
+}  // namespace copus

@@ -1,0 +1,19 @@
+// How this process came to be: alone, with ranks as threads, or as one rank of an MPI job.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "copus/comm/communicator.h"
+
+namespace copus {
+
+// Runs body on every rank of the world: on `ranks` threads of this process, or, when a launcher
+// (mpirun, srun) started this process, as the one rank it is. `threads` 0 becomes this rank's share
+// of the processors. `ranks` beside a launcher is a ConfigError that says what to type. An
+// exception on one rank ends all.
+using RankBody = std::function<void(Communicator& world, int threads)>;
+void launch(std::optional<int> ranks, int threads, const RankBody& body);
+
+}  // namespace copus

@@ -1,0 +1,312 @@
+// Ranks as processes over MPI. Small reductions are the library's; large ones are rings of our own
+// in chunks, which move several times the library's bytes a second on shared memory
+// (docs/benchmarks/comm.md).
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/reduce.h"
+#include "copus/comm/communicator.h"
+#include "copus/comm/mpi.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+void check(int code, const char* call, const char* file, int line) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommError(fmt::format("{}:{}: {} failed: {}", file, line, call, text));
+}
+#define MPI_CHECK(call) check(call, #call, __FILE__, __LINE__)
+
+// MPI counts are int: larger tensors go in pieces.
+constexpr std::int64_t kPieceBytes = std::int64_t{1} << 30;
+// From here on a ring of our own is faster than the library's reductions.
+constexpr std::int64_t kRingBytes = std::int64_t{1} << 19;
+// What one ring message holds: small enough that a neighbour starts early, large enough that
+// messages cost nothing.
+constexpr std::int64_t kChunkBytes = std::int64_t{1} << 18;
+
+MPI_Op op_of(ReduceOp op) {
+  return op == ReduceOp::sum ? MPI_SUM : (op == ReduceOp::max ? MPI_MAX : MPI_MIN);
+}
+
+// A stretch of bytes that one rank of a ring owns.
+struct Piece {
+  std::int64_t begin = 0, count = 0;  // elements
+};
+
+class MpiCommunicator final : public Communicator {
+ public:
+  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+    MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
+    MPI_CHECK(MPI_Comm_size(comm_, &size_));
+  }
+  ~MpiCommunicator() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized == 0) MPI_Comm_free(&comm_);
+  }
+  MpiCommunicator(const MpiCommunicator&) = delete;
+  MpiCommunicator& operator=(const MpiCommunicator&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string transport() const override { return "mpi"; }
+
+  void all_reduce(TensorView x, ReduceOp op) override;
+  // Rank 0 adds up and everybody gets its bits: what is decided from them is decided alike.
+  void all_reduce(std::span<double> values, ReduceOp op) override {
+    int const count = static_cast<int>(values.size());
+    if (rank_ == 0) {
+      MPI_CHECK(MPI_Reduce(MPI_IN_PLACE, values.data(), count, MPI_DOUBLE, op_of(op), 0, comm_));
+    } else {
+      MPI_CHECK(MPI_Reduce(values.data(), nullptr, count, MPI_DOUBLE, op_of(op), 0, comm_));
+    }
+    MPI_CHECK(MPI_Bcast(values.data(), count, MPI_DOUBLE, 0, comm_));
+  }
+  void all_reduce(std::span<std::uint64_t> values, ReduceOp op) override {
+    MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()),
+                            MPI_UINT64_T, op_of(op), comm_));
+  }
+  void reduce_scatter(TensorView out, const TensorView& x) override;
+  void all_gather(TensorView out, const TensorView& x) override;
+  void broadcast(TensorView x, int root) override;
+  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
+  void barrier() override { MPI_CHECK(MPI_Barrier(comm_)); }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const std::string& reason) noexcept override {
+    std::fprintf(stderr, "rank %d ends the job: %s\n", rank_, reason.c_str());
+    MPI_Abort(comm_, 1);
+  }
+
+ private:
+  // Sends bytes to the next rank of the ring and receives as many from the one before, chunk by
+  // chunk; `arrived` is called with each chunk as it comes in.
+  template <class Arrived>
+  void pass_on(const std::byte* send, std::int64_t send_bytes, std::byte* receive,
+               std::int64_t receive_bytes, Arrived&& arrived);
+  // The first half of a ring all-reduce: afterwards rank r holds the sum of piece r. `x` is
+  // overwritten.
+  void ring_reduce(std::byte* x, DType dtype, ReduceOp op, const std::vector<Piece>& pieces,
+                   std::byte* landing);
+  // The second half: everybody gets every piece.
+  void ring_gather(std::byte* x, DType dtype, const std::vector<Piece>& pieces);
+
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+  std::vector<std::byte> landing_, copy_;
+};
+
+template <class Arrived>
+void MpiCommunicator::pass_on(const std::byte* send, std::int64_t send_bytes, std::byte* receive,
+                              std::int64_t receive_bytes, Arrived&& arrived) {
+  int const next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
+  std::vector<MPI_Request> incoming, outgoing;
+  for (std::int64_t at = 0; at < receive_bytes; at += kChunkBytes) {
+    incoming.emplace_back();
+    MPI_CHECK(MPI_Irecv(receive + at, static_cast<int>(std::min(kChunkBytes, receive_bytes - at)),
+                        MPI_BYTE, before, 0, comm_, &incoming.back()));
+  }
+  for (std::int64_t at = 0; at < send_bytes; at += kChunkBytes) {
+    outgoing.emplace_back();
+    MPI_CHECK(MPI_Isend(send + at, static_cast<int>(std::min(kChunkBytes, send_bytes - at)),
+                        MPI_BYTE, next, 0, comm_, &outgoing.back()));
+  }
+  std::int64_t at = 0;
+  for (MPI_Request& request : incoming) {
+    MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    std::int64_t const bytes = std::min(kChunkBytes, receive_bytes - at);
+    arrived(at, bytes);
+    at += bytes;
+  }
+  MPI_CHECK(MPI_Waitall(static_cast<int>(outgoing.size()), outgoing.data(), MPI_STATUSES_IGNORE));
+}
+
+void MpiCommunicator::ring_reduce(std::byte* x, DType dtype, ReduceOp op,
+                                  const std::vector<Piece>& pieces, std::byte* landing) {
+  std::int64_t const width = size_of(dtype);
+  // In step s a rank passes on piece (rank - s - 1), so that piece r ends, complete, at rank r.
+  for (int s = 0; s + 1 < size_; ++s) {
+    const Piece& out = pieces[static_cast<std::size_t>((rank_ - s - 1 + 2 * size_) % size_)];
+    const Piece& in = pieces[static_cast<std::size_t>((rank_ - s - 2 + 2 * size_) % size_)];
+    std::byte* const mine = x + in.begin * width;
+    pass_on(x + out.begin * width, out.count * width, landing, in.count * width,
+            [&](std::int64_t at, std::int64_t bytes) {
+              fold_to_first(mine + at, landing + at, dtype, op, bytes / width);
+            });
+  }
+}
+
+void MpiCommunicator::ring_gather(std::byte* x, DType dtype, const std::vector<Piece>& pieces) {
+  std::int64_t const width = size_of(dtype);
+  for (int s = 0; s + 1 < size_; ++s) {
+    const Piece& out = pieces[static_cast<std::size_t>((rank_ - s + size_) % size_)];
+    const Piece& in = pieces[static_cast<std::size_t>((rank_ - s - 1 + size_) % size_)];
+    pass_on(x + out.begin * width, out.count * width, x + in.begin * width, in.count * width,
+            [](std::int64_t, std::int64_t) {});
+  }
+}
+
+std::vector<Piece> equal_pieces(std::int64_t n, int size) {
+  std::vector<Piece> pieces;
+  for (int r = 0; r < size; ++r)
+    pieces.push_back({n * r / size, n * (r + 1) / size - n * r / size});
+  return pieces;
+}
+
+void MpiCommunicator::all_reduce(TensorView x, ReduceOp op) {
+  COPUS_CHECK(x.contiguous(), "collectives take contiguous tensors");
+  if (size_ == 1 || x.numel() == 0) return;
+  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32 and i32");
+  auto* const data = static_cast<std::byte*>(x.data);
+  if (x.bytes() < kRingBytes) {
+    MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(x.numel()),
+                            x.dtype == DType::f32 ? MPI_FLOAT : MPI_INT32_T, op_of(op), comm_));
+    return;
+  }
+  std::vector<Piece> const pieces = equal_pieces(x.numel(), size_);
+  landing_.resize(static_cast<std::size_t>((x.numel() / size_ + 1) * size_of(x.dtype)));
+  ring_reduce(data, x.dtype, op, pieces, landing_.data());
+  ring_gather(data, x.dtype, pieces);
+}
+
+void MpiCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
+  COPUS_CHECK(out.contiguous() && x.contiguous() && x.numel() == out.numel() * size_ &&
+                  out.dtype == x.dtype,
+              "reduce_scatter takes size() equal pieces");
+  if (x.numel() == 0) return;
+  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32 and i32");
+  // The ring adds in place; the input stays as it was for the caller.
+  copy_.resize(static_cast<std::size_t>(x.bytes()));
+  std::memcpy(copy_.data(), x.data, copy_.size());
+  landing_.resize(static_cast<std::size_t>(out.bytes()));
+  ring_reduce(copy_.data(), x.dtype, ReduceOp::sum, equal_pieces(x.numel(), size_),
+              landing_.data());
+  std::memcpy(out.data, copy_.data() + out.bytes() * rank_, static_cast<std::size_t>(out.bytes()));
+}
+
+void MpiCommunicator::all_gather(TensorView out, const TensorView& x) {
+  COPUS_CHECK(out.contiguous() && x.contiguous() && out.numel() == x.numel() * size_ &&
+                  out.dtype == x.dtype,
+              "all_gather makes size() equal pieces");
+  auto* const all = static_cast<std::byte*>(out.data);
+  std::byte* const mine = all + x.bytes() * rank_;
+  if (mine != x.data) std::memmove(mine, x.data, static_cast<std::size_t>(x.bytes()));
+  ring_gather(all, x.dtype, equal_pieces(out.numel(), size_));
+}
+
+void MpiCommunicator::broadcast(TensorView x, int root) {
+  COPUS_CHECK(x.contiguous() && root >= 0 && root < size_,
+              "broadcast takes a contiguous tensor and a rank of the group");
+  auto* const data = static_cast<std::byte*>(x.data);
+  for (std::int64_t at = 0; at < x.bytes(); at += kPieceBytes) {
+    MPI_CHECK(MPI_Bcast(data + at, static_cast<int>(std::min(kPieceBytes, x.bytes() - at)),
+                        MPI_BYTE, root, comm_));
+  }
+}
+
+void MpiCommunicator::exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) {
+  std::vector<MPI_Request> requests;
+  for (const Parcel& parcel : receives) {
+    auto* const data = static_cast<std::byte*>(parcel.data.data);
+    for (std::int64_t at = 0; at < parcel.data.bytes(); at += kPieceBytes) {
+      requests.emplace_back();
+      MPI_CHECK(MPI_Irecv(data + at,
+                          static_cast<int>(std::min(kPieceBytes, parcel.data.bytes() - at)),
+                          MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
+    }
+  }
+  for (const Parcel& parcel : sends) {
+    auto* const data = static_cast<std::byte*>(parcel.data.data);
+    for (std::int64_t at = 0; at < parcel.data.bytes(); at += kPieceBytes) {
+      requests.emplace_back();
+      MPI_CHECK(MPI_Isend(data + at,
+                          static_cast<int>(std::min(kPieceBytes, parcel.data.bytes() - at)),
+                          MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
+    }
+  }
+  MPI_CHECK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &made));
+  if (made == MPI_COMM_NULL) return nullptr;
+  return std::make_unique<MpiCommunicator>(made);
+}
+
+}  // namespace
+
+MpiSession::MpiSession(int* argc, char*** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_CHECK(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided));
+  if (provided < MPI_THREAD_MULTIPLE) {
+    MPI_Finalize();
+    throw CommError(
+        fmt::format("this MPI gives thread level {}, Copus needs MPI_THREAD_MULTIPLE ({})",
+                    provided, static_cast<int>(MPI_THREAD_MULTIPLE)));
+  }
+}
+
+MpiSession::~MpiSession() {
+  MPI_Finalize();
+}
+
+std::unique_ptr<Communicator> MpiSession::world() {
+  MPI_Comm world = MPI_COMM_NULL;
+  MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
+  return std::make_unique<MpiCommunicator>(world);
+}
+
+namespace {
+
+// (rank, size) among the ranks of this host.
+std::pair<int, int> on_this_host() {
+  MPI_Comm node = MPI_COMM_NULL;
+  int rank = 0, local = 0, size = 1;
+  MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
+  MPI_CHECK(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+  MPI_CHECK(MPI_Comm_rank(node, &local));
+  MPI_CHECK(MPI_Comm_size(node, &size));
+  MPI_Comm_free(&node);
+  return {local, size};
+}
+
+}  // namespace
+
+int MpiSession::local_rank() const {
+  return on_this_host().first;
+}
+int MpiSession::local_size() const {
+  return on_this_host().second;
+}
+bool MpiSession::processors_differ(int mine) const {
+  return mine < static_cast<int>(std::thread::hardware_concurrency()) ||
+         mine < sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string version(text, static_cast<std::size_t>(length));
+  return version.substr(0, version.find(','));
+}
+
+bool built_with_mpi() {
+  return true;
+}
+
+}  // namespace copus

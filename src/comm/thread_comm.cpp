@@ -1,0 +1,233 @@
+// Ranks as threads of one process: peers read each other's memory directly. Also the group of one,
+// and run_ranks.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "comm/reduce.h"
+#include "comm/thread_group.h"
+#include "copus/comm/communicator.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  std::string transport() const override { return "thread"; }
+
+  void all_reduce(TensorView x, ReduceOp op) override { reduce_everywhere(x, op, "all_reduce"); }
+  void all_reduce(std::span<double> values, ReduceOp op) override {
+    gather_and_fold(values.data(), values.size(), op, "all_reduce of scalars");
+  }
+  void all_reduce(std::span<std::uint64_t> values, ReduceOp op) override {
+    gather_and_fold(values.data(), values.size(), op, "all_reduce of integers");
+  }
+  void reduce_scatter(TensorView out, const TensorView& x) override;
+  void all_gather(TensorView out, const TensorView& x) override;
+  void broadcast(TensorView x, int root) override;
+  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
+  void barrier() override {
+    if (size() == 1) return;
+    group_->enter(rank_, {.operation = "barrier"});
+    group_->leave();
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(const std::string& reason) noexcept override { group_->news()->abort(reason); }
+
+ private:
+  void reduce_everywhere(TensorView x, ReduceOp op, const char* name);
+  template <class T>
+  void gather_and_fold(T* values, std::size_t count, ReduceOp op, const char* name);
+  std::vector<void*> addresses() const {
+    std::vector<void*> all;
+    for (int r = 0; r < size(); ++r) all.push_back(group_->of(r).data);
+    return all;
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int rank_;
+};
+
+void ThreadCommunicator::reduce_everywhere(TensorView x, ReduceOp op, const char* name) {
+  COPUS_CHECK(x.contiguous(), "collectives take contiguous tensors");
+  if (size() == 1) return;
+  group_->enter(rank_, {.operation = name, .data = x.data, .bytes = x.bytes()});
+  // Each rank folds one stretch, in rank order, and writes it back to everybody: nobody else
+  // touches that stretch.
+  std::int64_t const n = x.numel(), begin = n * rank_ / size(), end = n * (rank_ + 1) / size();
+  fold_into_all(addresses(), x.dtype, op, begin, end);
+  group_->leave();
+}
+
+template <class T>
+void ThreadCommunicator::gather_and_fold(T* values, std::size_t count, ReduceOp op,
+                                         const char* name) {
+  if (size() == 1) return;
+  group_->enter(
+      rank_,
+      {.operation = name, .data = values, .bytes = static_cast<std::int64_t>(count * sizeof(T))});
+  std::vector<T> result(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    result[i] = static_cast<const T*>(group_->of(0).data)[i];
+    for (int r = 1; r < size(); ++r)
+      result[i] = fold(result[i], static_cast<const T*>(group_->of(r).data)[i], op);
+  }
+  group_->leave();
+  std::copy(result.begin(), result.end(), values);
+}
+
+void ThreadCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
+  COPUS_CHECK(out.contiguous() && x.contiguous() && x.numel() == out.numel() * size() &&
+                  out.dtype == x.dtype,
+              "reduce_scatter takes size() equal pieces");
+  if (size() == 1) {
+    if (out.data != x.data) std::memcpy(out.data, x.data, static_cast<std::size_t>(x.bytes()));
+    return;
+  }
+  group_->enter(rank_, {.operation = "reduce_scatter", .data = x.data, .bytes = x.bytes()});
+  fold_to(out.data, addresses(), x.dtype, out.numel() * rank_, out.numel());
+  group_->leave();
+}
+
+void ThreadCommunicator::all_gather(TensorView out, const TensorView& x) {
+  COPUS_CHECK(out.contiguous() && x.contiguous() && out.numel() == x.numel() * size() &&
+                  out.dtype == x.dtype,
+              "all_gather makes size() equal pieces");
+  group_->enter(rank_, {.operation = "all_gather", .data = x.data, .bytes = x.bytes()});
+  for (int i = 0; i < size(); ++i) {
+    int const r =
+        (rank_ + i) % size();  // everybody starts with its own: no two read one peer at once
+    auto* const to = static_cast<std::byte*>(out.data) + x.bytes() * r;
+    if (to != group_->of(r).data)
+      std::memcpy(to, group_->of(r).data, static_cast<std::size_t>(x.bytes()));
+  }
+  group_->leave();
+}
+
+void ThreadCommunicator::broadcast(TensorView x, int root) {
+  COPUS_CHECK(x.contiguous() && root >= 0 && root < size(),
+              "broadcast takes a contiguous tensor and a rank of the group");
+  if (size() == 1) return;
+  group_->enter(rank_, {.operation = "broadcast", .data = x.data, .bytes = x.bytes()});
+  if (rank_ != root)
+    std::memcpy(x.data, group_->of(root).data, static_cast<std::size_t>(x.bytes()));
+  group_->leave();
+}
+
+void ThreadCommunicator::exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) {
+  std::vector<Envelope> envelopes(sends.size());
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    COPUS_CHECK(sends[i].data.contiguous(), "messages are contiguous");
+    envelopes[i].data = &sends[i].data;
+  }
+  std::size_t posted = 0;
+  std::exception_ptr failure;
+  try {
+    for (; posted < sends.size(); ++posted)
+      group_->post(rank_, sends[posted].peer, envelopes[posted]);
+    for (const Parcel& receive : receives) {
+      Envelope& envelope = group_->next(receive.peer, rank_);
+      bool const fits = envelope.data->bytes() == receive.data.bytes();
+      if (fits)
+        std::memcpy(receive.data.data, envelope.data->data,
+                    static_cast<std::size_t>(receive.data.bytes()));
+      std::int64_t const sent = envelope.data->bytes();
+      group_->finish(envelope);
+      COPUS_CHECK(fits, fmt::format("rank {} expects {} bytes from {}, which sent {}", rank_,
+                                    receive.data.bytes(), receive.peer, sent));
+    }
+  } catch (...) {
+    failure = std::current_exception();
+    group_->news()->abort("an exchange failed");
+  }
+  // The envelopes live on this stack: each is taken, or taken back, before they go.
+  for (std::size_t i = 0; i < posted; ++i) {
+    try {
+      group_->wait_taken(rank_, sends[i].peer, envelopes[i]);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
+  group_->enter(rank_, {.operation = "split", .argument = color, .key = key});
+  std::vector<int> members;
+  for (int r = 0; r < size(); ++r) {
+    if (group_->of(r).argument == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int a, int b) { return group_->of(a).key < group_->of(b).key; });
+  auto const leader = color < 0 ? members.end() : members.begin();
+  if (leader != members.end() && *leader == rank_) {
+    auto made = std::make_shared<ThreadGroup>(static_cast<int>(members.size()), group_->news());
+    group_->news()->enroll(made);
+    group_->born[static_cast<std::size_t>(rank_)] = std::move(made);
+  }
+  group_->leave();
+  group_->enter(rank_, {.operation = "split, second half"});
+  std::unique_ptr<Communicator> mine;
+  if (color >= 0) {
+    auto const place = std::find(members.begin(), members.end(), rank_) - members.begin();
+    mine = std::make_unique<ThreadCommunicator>(
+        group_->born[static_cast<std::size_t>(members.front())], static_cast<int>(place));
+  }
+  group_->leave();
+  group_->born[static_cast<std::size_t>(rank_)].reset();
+  return mine;
+}
+
+std::shared_ptr<ThreadGroup> make_world(int size) {
+  auto news = std::make_shared<AbortNews>();
+  auto group = std::make_shared<ThreadGroup>(size, news);
+  news->enroll(group);
+  return group;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_single_communicator() {
+  return std::make_unique<ThreadCommunicator>(make_world(1), 0);
+}
+
+void run_ranks(int size, const std::function<void(int, Communicator&)>& body) {
+  std::shared_ptr<ThreadGroup> const world = make_world(size);
+  std::exception_ptr first;
+  std::mutex mutex;
+  auto const rank_body = [&](int rank) {
+    ThreadCommunicator communicator(world, rank);
+    try {
+      body(rank, communicator);
+    } catch (...) {
+      {
+        std::lock_guard const lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      std::string reason = fmt::format("rank {} failed", rank);
+      try {
+        throw;
+      } catch (const std::exception& e) {
+        reason += fmt::format(": {}", e.what());
+      } catch (...) {
+      }
+      communicator.abort(reason);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 1; rank < size; ++rank) threads.emplace_back(rank_body, rank);
+  rank_body(0);
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace copus

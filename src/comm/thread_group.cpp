@@ -1,0 +1,137 @@
+#include "comm/thread_group.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <thread>
+
+#include "copus/core/error.h"
+
+namespace copus {
+
+void AbortNews::enroll(const std::shared_ptr<ThreadGroup>& group) {
+  std::lock_guard const lock(mutex_);
+  std::erase_if(groups_, [](const std::weak_ptr<ThreadGroup>& g) { return g.expired(); });
+  groups_.push_back(group);
+}
+
+void AbortNews::abort(const std::string& reason) noexcept {
+  std::vector<std::shared_ptr<ThreadGroup>> alive;
+  {
+    std::lock_guard const lock(mutex_);
+    if (!aborted_.load()) reason_ = reason;
+    // Marked for all groups before any of them wakes: nobody can start to wait in another one
+    // afterwards.
+    aborted_.store(true, std::memory_order_release);
+    for (const std::weak_ptr<ThreadGroup>& group : groups_) {
+      if (auto strong = group.lock()) alive.push_back(std::move(strong));
+    }
+  }
+  for (const std::shared_ptr<ThreadGroup>& group : alive) group->wake();
+}
+
+std::string AbortNews::reason() const {
+  std::lock_guard const lock(mutex_);
+  return reason_;
+}
+
+ThreadGroup::ThreadGroup(int size, std::shared_ptr<AbortNews> news)
+    : born(static_cast<std::size_t>(size)),
+      size_(size),
+      news_(std::move(news)),
+      posted_(static_cast<std::size_t>(size)),
+      boxes_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
+
+void ThreadGroup::wake() noexcept {
+  std::lock_guard const lock(mutex_);
+  changed_.notify_all();
+}
+
+void ThreadGroup::throw_aborted(const char* where) const {
+  throw CommError(fmt::format("stopped in {}: {}", where, news_->reason()));
+}
+
+void ThreadGroup::wait_for_all(const char* where, OnAbort on_abort) {
+  std::uint64_t const now = generation_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    {
+      std::lock_guard const lock(mutex_);
+      generation_.store(now + 1, std::memory_order_release);
+    }
+    changed_.notify_all();
+    return;
+  }
+  auto const complete = [&] { return generation_.load(std::memory_order_acquire) != now; };
+  auto const stopped = [&] { return on_abort == OnAbort::stop && news_->aborted(); };
+  // A short spin catches peers that run beside us; then the core is theirs.
+  for (int i = 0; i < 200 && !complete() && !stopped(); ++i) std::this_thread::yield();
+  if (!complete()) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return complete() || stopped(); });
+  }
+  if (!complete()) throw_aborted(where);
+}
+
+void ThreadGroup::enter(int rank, const Posted& mine) {
+  if (news_->aborted()) throw_aborted(mine.operation);
+  posted_[static_cast<std::size_t>(rank)] = mine;
+  wait_for_all(mine.operation, OnAbort::stop);
+  for (int r = 0; r < size_; ++r) {
+    const Posted& other = of(r);
+    bool const same =
+        std::strcmp(other.operation, mine.operation) == 0 && other.bytes == mine.bytes;
+    if (!same) {
+      std::string const text = fmt::format(
+          "ranks {} and {} of a group of {} entered different collectives: {} of {} bytes and {} "
+          "of {}",
+          rank, r, size_, mine.operation, mine.bytes, other.operation, other.bytes);
+      news_->abort(text);
+      throw CommError(text);
+    }
+  }
+}
+
+void ThreadGroup::leave() {
+  wait_for_all("leave", OnAbort::stay);
+}
+
+void ThreadGroup::post(int from, int to, Envelope& envelope) {
+  {
+    std::lock_guard const lock(mutex_);
+    boxes_[static_cast<std::size_t>(from * size_ + to)].push_back(&envelope);
+  }
+  changed_.notify_all();
+}
+
+Envelope& ThreadGroup::next(int from, int to) {
+  std::unique_lock lock(mutex_);
+  std::deque<Envelope*>& box = boxes_[static_cast<std::size_t>(from * size_ + to)];
+  changed_.wait(lock, [&] { return !box.empty() || news_->aborted(); });
+  if (box.empty()) throw_aborted("exchange");
+  Envelope* const envelope = box.front();
+  box.pop_front();
+  envelope->state = Envelope::State::reading;
+  return *envelope;
+}
+
+void ThreadGroup::finish(Envelope& envelope) {
+  {
+    std::lock_guard const lock(mutex_);
+    envelope.state = Envelope::State::taken;
+  }
+  changed_.notify_all();
+}
+
+void ThreadGroup::wait_taken(int from, int to, Envelope& envelope) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return envelope.state == Envelope::State::taken ||
+           (envelope.state == Envelope::State::posted && news_->aborted());
+  });
+  if (envelope.state == Envelope::State::taken) return;
+  std::erase(boxes_[static_cast<std::size_t>(from * size_ + to)], &envelope);
+  throw_aborted("exchange");
+}
+
+}  // namespace copus

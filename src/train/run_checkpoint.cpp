@@ -1,0 +1,125 @@
+#include "train/run_checkpoint.h"
+
+#include <bit>
+#include <exception>
+#include <utility>
+
+#include "copus/core/error.h"
+#include "copus/state/move_state.h"
+
+namespace copus {
+namespace {
+
+// The state of the whole model on rank 0, as a run of one rank would hold it; empty on the others.
+struct WholeState {
+  FlatLayout flat;
+  std::vector<float> master, m, v;
+
+  WholeState(const ModelConfig& model, bool here) : flat(flat_layout(model, Layout{}, 0, 0)) {
+    if (!here) return;
+    for (std::vector<float>* buffer : {&master, &m, &v})
+      buffer->resize(static_cast<std::size_t>(flat.state_numel));
+  }
+  TrainState views(const Counters& counters) {
+    auto const view = [](std::vector<float>& x) {
+      return TensorView(x.data(), DType::f32, {static_cast<std::int64_t>(x.size())});
+    };
+    return {view(master), view(m), view(v), counters};
+  }
+};
+
+void move_all(Mesh& mesh, const RankTransfer& transfer, const TrainState& from,
+              const TrainState& to) {
+  move_state(mesh.all(), transfer, from.master, to.master);
+  move_state(mesh.all(), transfer, from.m, to.m);
+  move_state(mesh.all(), transfer, from.v, to.v);
+}
+
+// Rank 0 works on files; the others learn whether it went well, and everybody throws if not.
+void agree(Mesh& mesh, const std::exception_ptr& failure, const char* what) {
+  double failed = failure ? 1.0 : 0.0;
+  mesh.all().all_reduce(std::span(&failed, 1), ReduceOp::max);
+  if (failure) std::rethrow_exception(failure);
+  if (failed > 0.0) throw IoError(std::string(what) + " failed on rank 0");
+}
+
+// Counters travel as bits: rank 0's words, zeros from the others, added up.
+void share(Mesh& mesh, Counters& counters) {
+  std::uint64_t words[8] = {};
+  if (mesh.all().rank() == 0) {
+    auto const word = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
+    words[0] = word(counters.step), words[1] = word(counters.tokens),
+    words[2] = word(counters.samples);
+    words[3] = word(counters.updates), words[4] = word(counters.skipped_in_a_row),
+    words[5] = word(counters.reference_batch);
+    words[6] = std::bit_cast<std::uint64_t>(counters.beta1_product);
+    words[7] = std::bit_cast<std::uint64_t>(counters.beta2_product);
+  }
+  mesh.all().all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
+  auto const number = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
+  counters.step = number(words[0]), counters.tokens = number(words[1]),
+  counters.samples = number(words[2]);
+  counters.updates = number(words[3]), counters.skipped_in_a_row = number(words[4]);
+  counters.reference_batch = number(words[5]);
+  counters.beta1_product = std::bit_cast<double>(words[6]);
+  counters.beta2_product = std::bit_cast<double>(words[7]);
+}
+
+}  // namespace
+
+SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Mesh& mesh,
+                         Trainer& trainer, const TokenizerIdentity& tokenizer, std::int64_t keep) {
+  int const rank = mesh.all().rank();
+  TrainState state = trainer.state();
+  WholeState whole(model, rank == 0 && mesh.layout().world() > 1);
+  if (mesh.layout().world() > 1) {
+    RankTransfer const transfer =
+        rank_transfer(transfer_plan(model, mesh.layout(), Layout{}), rank);
+    TrainState const gathered = whole.views(state.counters);
+    move_all(mesh, transfer, state, gathered);
+    state = gathered;
+  }
+  SavedCheckpoint saved;
+  std::exception_ptr failure;
+  if (rank == 0) {
+    try {
+      saved = save_checkpoint(run_dir, {model, trainer.table(), whole.flat}, state.counters,
+                              host_reader(state), tokenizer, keep);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  agree(mesh, failure, "saving the checkpoint");
+  return saved;
+}
+
+void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh,
+              Trainer& trainer) {
+  int const rank = mesh.all().rank();
+  bool const several = mesh.layout().world() > 1;
+  WholeState whole(model, rank == 0 && several);
+  TrainState target = several ? whole.views({}) : trainer.state();
+  std::uint64_t const seed = trainer.state().counters.seed;
+  Counters counters;
+  std::exception_ptr failure;
+  if (rank == 0) {
+    try {
+      counters =
+          load_train_state(directory, {model, trainer.table(), whole.flat}, host_writer(target));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  agree(mesh, failure, "reading the checkpoint");
+  share(mesh, counters);
+  counters.seed = seed;
+  if (several) {
+    RankTransfer const transfer =
+        rank_transfer(transfer_plan(model, Layout{}, mesh.layout()), rank);
+    move_all(mesh, transfer, target, trainer.state());
+  }
+  trainer.state().counters = counters;
+  trainer.take_master();
+}
+
+}  // namespace copus

@@ -1,0 +1,79 @@
+#include "train/run_inputs.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "copus/core/config_io.h"
+#include "copus/core/error.h"
+#include "copus/data/tokenizer.h"
+
+namespace copus {
+
+RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run, Log& log,
+                      std::vector<std::string>& problems) {
+  RunInputs inputs;
+  auto const collect = [&](auto&& body) {
+    try {
+      body();
+    } catch (const ConfigError& e) {
+      problems.insert(problems.end(), e.problems().begin(), e.problems().end());
+    }
+  };
+  std::string const directory = run_directory_problem(run.path, resume);
+  if (!directory.empty()) problems.push_back(directory);
+  collect([&] {
+    inputs.train.emplace(config.data, config.model.seq_len, config.model.vocab, config.train.seed,
+                         log);
+  });
+  collect([&] {
+    inputs.val.emplace(config.data.val, config.model.seq_len, config.model.vocab,
+                       config.train.eval_tokens, "val-", log);
+  });
+  if (resume && directory.empty()) {
+    FoundCheckpoint found = newest_complete(run.path);
+    for (const std::string& reason : found.rejected) log.warn(reason);
+    inputs.checkpoint = std::move(found.directory);
+    if (inputs.checkpoint.empty())
+      log.info("no complete checkpoint to resume from: starting with the first step");
+  }
+  if (inputs.checkpoint.empty() && !config.model.from.empty()) {
+    collect([&] { inputs.weights.emplace(config.model.from, config.model); });
+  }
+  return inputs;
+}
+
+void write_config(const std::string& path, const Config& config) {
+  std::ofstream out(path);
+  out << to_json(config).dump(2) << "\n";
+  if (!out.flush()) throw IoError(fmt::format("{}: cannot write the resolved configuration", path));
+}
+
+std::vector<std::string> config_differences(const std::string& path, const Config& config) {
+  nlohmann::json const stored = nlohmann::json::parse(std::ifstream(path), nullptr, false);
+  if (stored.is_discarded())
+    return {fmt::format("{}: not readable; the given configuration is used", path)};
+  nlohmann::json const before = stored.flatten(), after = to_json(config).flatten();
+  std::vector<std::string> lines;
+  for (auto const& [key, value] : after.items()) {
+    if (!before.contains(key)) {
+      lines.push_back(fmt::format("{}: now {}", key, value.dump()));
+    } else if (before[key] != value) {
+      lines.push_back(fmt::format("{}: was {}, now {}", key, before[key].dump(), value.dump()));
+    }
+  }
+  for (auto const& [key, value] : before.items()) {
+    if (!after.contains(key))
+      lines.push_back(fmt::format("{}: was {}, now left out", key, value.dump()));
+  }
+  return lines;
+}
+
+TokenizerIdentity tokenizer_of(const Loader& data) {
+  TokenizerIdentity identity{data.summary().front().tokenizer, {}};
+  if (identity.id == "bytes") identity.end_of_text = open_tokenizer(identity.id).end_of_text;
+  return identity;
+}
+
+}  // namespace copus

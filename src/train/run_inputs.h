@@ -1,0 +1,34 @@
+// Everything that a run reads, opened and checked before anything is written.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "copus/core/config.h"
+#include "copus/core/log.h"
+#include "copus/data/loader.h"
+#include "copus/state/checkpoint.h"
+#include "copus/state/hf.h"
+#include "train/run_directory.h"
+
+namespace copus {
+
+struct RunInputs {
+  std::optional<Loader> train;
+  std::optional<EvalSet> val;
+  std::optional<HfModel> weights;  // of model.from
+  std::string checkpoint;          // to resume from, or empty
+};
+
+// Collects what is wrong into `problems`; the run must not start unless that stays empty.
+RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run, Log& log,
+                      std::vector<std::string>& problems);
+
+// Whose ids the data holds; the end of text is known for the tokenizers this program has.
+TokenizerIdentity tokenizer_of(const Loader& data);
+
+// The resolved configuration, for config.json. Throws IoError.
+void write_config(const std::string& path, const Config& config);
+// What the given configuration changes of the stored one, a line a key.
+std::vector<std::string> config_differences(const std::string& path, const Config& config);
+
+}  // namespace copus
