@@ -1,11 +1,15 @@
 # What each AUTO|ON|OFF option found. A missing optional library is one STATUS line and a stub.
 find_package(Threads REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(ZLIB REQUIRED)
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+if(COPUS_DEPS)
+  include(CarriedDeps)  # a machine without packages: what scripts/gpu_deps.sh has collected
+else()
+  find_package(nlohmann_json 3.11 REQUIRED)
+  find_package(fmt REQUIRED)
+  find_package(spdlog REQUIRED)
+  find_package(CLI11 REQUIRED)
+  find_package(ZLIB REQUIRED)
+  find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+endif()
 
 foreach(feature MPI CUDA NCCL CUDNN ONEDNN)
   if(NOT COPUS_${feature} MATCHES "^(AUTO|ON|OFF)$")

@@ -32,30 +32,43 @@ void fill(Backend& backend, TensorView view) {
   backend.upload(view, host.data());
 }
 
+// Seconds of a product of two matrices of `size` x `size`.
+double product_seconds(Backend& backend, std::int64_t size) {
+  Arena arena(backend, 3 * Arena::aligned(size * size * size_of(DType::f32)));
+  TensorView const a = arena.take(DType::f32, {size, size}),
+                   b = arena.take(DType::f32, {size, size}),
+                   out = arena.take(DType::f32, {size, size});
+  fill(backend, a);
+  fill(backend, b);
+  return fastest(backend, 8, [&] { backend.matmul(out, a, b, {.transpose_b = true}, {}); });
+}
+
 }  // namespace
 
 double measured_peak_flops(Backend& backend) {
-  constexpr std::int64_t kSize = 1536;
-  Arena arena(backend, 3 * Arena::aligned(kSize * kSize * size_of(DType::f32)));
-  TensorView const a = arena.take(DType::f32, {kSize, kSize}),
-                   b = arena.take(DType::f32, {kSize, kSize}),
-                   out = arena.take(DType::f32, {kSize, kSize});
-  fill(backend, a);
-  fill(backend, b);
-  double const seconds =
-      fastest(backend, 8, [&] { backend.matmul(out, a, b, {.transpose_b = true}, {}); });
-  return 2.0 * static_cast<double>(kSize * kSize * kSize) / seconds;
+  constexpr double kLongEnough = 4e-3;  // starting and waiting cost microseconds
+  constexpr std::int64_t kLargest = 12288;
+  double best = 0.0;
+  for (std::int64_t size = 1536; size <= kLargest; size *= 2) {
+    double const seconds = product_seconds(backend, size);
+    best = std::max(best, 2.0 * static_cast<double>(size * size * size) / seconds);
+    if (seconds >= kLongEnough) break;
+  }
+  return best;
 }
 
 double measured_bandwidth(Backend& backend) {
   constexpr std::int64_t kElements = std::int64_t{1} << 24;
+  constexpr int kSums = 8;  // between two waits: one alone takes a GPU as long as the wait
   Arena arena(backend, 3 * Arena::aligned(kElements * size_of(DType::f32)));
   TensorView const a = arena.take(DType::f32, {kElements}), b = arena.take(DType::f32, {kElements}),
                    out = arena.take(DType::f32, {kElements});
   fill(backend, a);
   fill(backend, b);
-  double const seconds = fastest(backend, 5, [&] { backend.add(out, a, b); });
-  return 3.0 * static_cast<double>(out.bytes()) / seconds;
+  double const seconds = fastest(backend, 5, [&] {
+    for (int i = 0; i < kSums; ++i) backend.add(out, a, b);
+  });
+  return 3.0 * kSums * static_cast<double>(out.bytes()) / seconds;
 }
 
 }  // namespace copus

@@ -138,6 +138,17 @@ FlatWriter host_writer(const TrainState& state) {
   };
 }
 
+FlatWriter backend_writer(Backend& backend, const TrainState& state) {
+  return
+      [&backend, state](StateBuffer buffer, std::int64_t offset, std::span<const float> elements) {
+        const TensorView& view = buffer == StateBuffer::master ? state.master
+                                 : buffer == StateBuffer::m    ? state.m
+                                                               : state.v;
+        backend.upload(view.slice(0, offset, static_cast<std::int64_t>(elements.size())),
+                       elements.data());
+      };
+}
+
 CheckpointSummary read_checkpoint_summary(const std::string& directory) {
   FileSums sums;
   return parse_state(directory, sums);

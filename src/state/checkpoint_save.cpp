@@ -136,6 +136,15 @@ FlatReader host_reader(const TrainState& state) {
   };
 }
 
+FlatReader backend_reader(Backend& backend, const TrainState& state) {
+  return [&backend, state](StateBuffer buffer, std::int64_t offset, std::span<float> out) {
+    const TensorView& view = buffer == StateBuffer::master ? state.master
+                             : buffer == StateBuffer::m    ? state.m
+                                                           : state.v;
+    backend.download(out.data(), view.slice(0, offset, static_cast<std::int64_t>(out.size())));
+  };
+}
+
 SavedCheckpoint save_checkpoint(const std::string& run_dir, const FlatModel& model,
                                 const Counters& counters, const FlatReader& read,
                                 const TokenizerIdentity& tokenizer, std::int64_t keep) {

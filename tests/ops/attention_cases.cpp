@@ -224,9 +224,13 @@ std::vector<OpCase> attention_cases() {
     rows.push_back(attention_case(s));
     rows.push_back(attention_backward_case(s, true));
   }
-  // More than one block of queries, and a last one that is not full.
-  for (Shape const& s :
-       std::vector<Shape>{{1, 131, 2, 1, 16, 5, 0.0f}, {2, 70, 2, 2, 33, 0, 0.1f}}) {
+  // More than one block of queries, and a last one that is not full; heads of each width that a
+  // backend may have a kernel for.
+  for (Shape const& s : std::vector<Shape>{{1, 131, 2, 1, 16, 5, 0.0f},
+                                           {2, 70, 2, 2, 33, 0, 0.1f},
+                                           {1, 133, 4, 2, 64, 0, 0.2f},
+                                           {1, 98, 2, 1, 80, 4, 0.0f},
+                                           {1, 69, 2, 2, 160, 0, 0.1f}}) {
     rows.push_back(attention_case(s));
     rows.push_back(attention_backward_case(s, false));
   }

@@ -125,6 +125,7 @@ std::vector<OpCase> embedding_cases() {
           embedding_backward_case(0, 3, 4, 0),
           embedding_backward_case(50, 7, 33, 0),
           embedding_backward_case(40, 5, 70, 7),
+          embedding_backward_case(300, 7, 8, 0),
           add_positions_case(1, 1, 1, 0),
           add_positions_case(0, 2, 3, 0),
           add_positions_case(3, 5, 37, 2),

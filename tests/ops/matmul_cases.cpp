@@ -91,6 +91,7 @@ std::vector<OpCase> matmul_cases() {
   rows.push_back(column_sum_case(0, 5, 0));
   rows.push_back(column_sum_case(71, 300, 0));
   rows.push_back(column_sum_case(100, 33, 7));
+  rows.push_back(column_sum_case(300, 132, 4));
   return rows;
 }
 

@@ -141,6 +141,14 @@ std::vector<OpCase> norm_cases() {
       rows.push_back(backward_case(N, C, gap, centred));
     }
     rows.push_back(forward_case(5, 1601, 0, centred));
+    rows.push_back(forward_case(3, 1604, 4, centred));
+    // Many rows, and wide ones; finite differences of so many elements would take minutes.
+    for (auto const& [N, C] : std::vector<std::array<std::int64_t, 2>>{{1100, 8}, {5, 1604}}) {
+      OpCase row = backward_case(N, C, 0, centred);
+      row.objective = nullptr;
+      row.gradients.clear();
+      rows.push_back(std::move(row));
+    }
   }
   return rows;
 }

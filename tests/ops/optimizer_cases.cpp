@@ -58,6 +58,7 @@ std::vector<OpCase> optimizer_cases() {
     rows.push_back(sum_case(1, 1, 0, squares));
     rows.push_back(sum_case(0, 1, 0, squares));
     rows.push_back(sum_case(100003, 1, 0, squares));
+    rows.push_back(sum_case(1100000, 1, 0, squares));
     rows.push_back(sum_case(37, 9, 5, squares));
   }
   for (float const decay : {0.0f, 0.1f}) {

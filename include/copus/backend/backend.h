@@ -158,4 +158,9 @@ class Backend {
 // `threads` 0: all that this process may run on. The backend belongs to the thread that uses it.
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 
+// Why no CUDA device can be used here, in words; empty when device 0 can.
+std::string cuda_problem();
+// The backend belongs to the thread that makes it. Throws CudaError where there is a problem.
+std::unique_ptr<Backend> make_cuda_backend(int device);
+
 }  // namespace copus

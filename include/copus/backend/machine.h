@@ -4,8 +4,8 @@
 
 namespace copus {
 
-// FLOP/s of the best of several matrix products of 1536 x 1536 x 1536, f32: large enough to be
-// bound by arithmetic, small enough to take milliseconds.
+// FLOP/s of the best of several products of f32 matrices of 1536 x 1536, or of ones so much larger
+// that a product takes milliseconds: large enough to be bound by arithmetic.
 double measured_peak_flops(Backend& backend);
 // Bytes/s of the best of several out = a + b over buffers of 64 MiB, counting two reads and one
 // write.

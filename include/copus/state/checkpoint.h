@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/backend/backend.h"
 #include "copus/core/config.h"
 #include "copus/parallel/params.h"
 #include "copus/state/train_state.h"
@@ -27,6 +28,9 @@ using FlatWriter =
 // For buffers that the host can address; the views must outlive the function.
 FlatReader host_reader(const TrainState& state);
 FlatWriter host_writer(const TrainState& state);
+// For buffers of a backend, wherever it keeps them; backend and buffers must outlive the function.
+FlatReader backend_reader(Backend& backend, const TrainState& state);
+FlatWriter backend_writer(Backend& backend, const TrainState& state);
 
 // The model a rank holds: its table and where each tensor lies in the flat buffers.
 struct FlatModel {

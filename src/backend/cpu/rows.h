@@ -1,65 +1,12 @@
-// A float tensor seen as equally spaced rows of contiguous elements: what every CPU loop walks.
+// Loops of the CPU over the rows of tensors.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 #include "backend/cpu/parallel_for.h"
-#include "copus/core/error.h"
-#include "copus/core/tensor.h"
+#include "backend/rows.h"
 
 namespace copus {
-
-struct Rows {
-  float* data = nullptr;
-  std::int64_t rows = 0, width = 0, stride = 0;
-  float* row(std::int64_t i) const { return data + i * stride; }
-};
-
-// The last dimension as width, the others as rows. A view whose leading dimensions cannot be walked
-// with one stride is our mistake.
-inline Rows rows_of(const TensorView& x) {
-  COPUS_CHECK(x.dtype == DType::f32 && x.dims >= 1, "an f32 tensor");
-  auto const at = [](int dim) { return static_cast<std::size_t>(dim); };
-  Rows r{x.ptr<float>(), 1, x.size[at(x.dims - 1)], x.size[at(x.dims - 1)]};
-  COPUS_CHECK(r.width <= 1 || x.stride[at(x.dims - 1)] == 1,
-              "the elements of a row are neighbours");
-  for (int d = x.dims - 2; d >= 0; --d) {
-    std::int64_t const size = x.size[at(d)];
-    if (size != 1) {
-      if (r.rows == 1) {
-        r.stride = x.stride[at(d)];
-      } else {
-        COPUS_CHECK(x.stride[at(d)] == r.stride * r.rows || size == 0, "rows are equally spaced");
-      }
-    }
-    r.rows *= size;
-  }
-  return r;
-}
-
-// The same as rows_of, but a contiguous tensor becomes one long row.
-inline Rows flat_rows_of(const TensorView& x) {
-  if (!x.contiguous()) return rows_of(x);
-  COPUS_CHECK(x.dtype == DType::f32, "an f32 tensor");
-  return {x.ptr<float>(), 1, x.numel(), x.numel()};
-}
-
-// The elements of tensors of the same sizes as rows of the same shape, as long as all allow.
-template <std::size_t n>
-std::array<Rows, n> same_rows(const std::array<TensorView, n>& tensors) {
-  std::array<Rows, n> rows;
-  bool flat = true;
-  for (const TensorView& t : tensors) {
-    COPUS_CHECK(t.dims == tensors[0].dims && t.size == tensors[0].size,
-                "tensors of the same sizes");
-    flat = flat && t.contiguous();
-  }
-  for (std::size_t i = 0; i < n; ++i) {
-    rows[i] = flat ? flat_rows_of(tensors[i]) : rows_of(tensors[i]);
-  }
-  return rows;
-}
 
 // body(row, begin, end) over all elements, cut into pieces of fixed size whatever the threads.
 template <class Body>

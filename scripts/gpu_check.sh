@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# usage: scripts/gpu_check.sh [-DNAME=VALUE...]
+# Everything that can be said about the CUDA backend on one machine with a GPU, within eight minutes: builds,
+# runs the operations and the reference models on it, then times it. Needs nvcc, CMake, ninja and a C++ compiler;
+# other libraries come from .gpu-deps (scripts/gpu_deps.sh) where it is there. Without a GPU it compiles
+# everything and says what it skipped.
+# $OUT (gpu-check) gets report.json, report.txt and a log of each stage; $BUILD (build-gpu-check) is built in.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+out=${OUT:-gpu-check}
+build=${BUILD:-build-gpu-check}
+limit=470  # seconds for everything
+mkdir -p "$out"
+: >"$out/stages.txt"
+failed=0
+skipped=()
+
+left() { echo $((limit - SECONDS)); }
+
+# stage NAME SECONDS COMMAND...: runs it under a time limit, its output in NAME.log, one line here and in the report.
+stage() {
+  local name=$1 seconds=$2 start=$SECONDS code=0 state=ok
+  shift 2
+  local most=$(($(left) < seconds ? $(left) : seconds))
+  if ((most < 2)); then
+    state="not run, no time left"
+  else
+    timeout "$most" "$@" >"$out/$name.log" 2>&1 || code=$?
+    if ((code == 124)); then state="out of time after $most s"; elif ((code)); then state="FAILED ($code)"; fi
+  fi
+  if [[ $state != ok && $name != sanitizer ]]; then failed=1; fi
+  printf '%-24s %4d s  %s\n' "$name" $((SECONDS - start)) "$state" | tee -a "$out/stages.txt"
+  if ((code)); then
+    { grep -nE 'error|FAILED|Error' "$out/$name.log" | head -12; echo ...; tail -25 "$out/$name.log"; } | cut -c1-300
+  fi
+  [[ $state == ok ]]
+}
+
+skip() {
+  printf '%-24s         SKIPPED: %s\n' "$1" "$2" | tee -a "$out/stages.txt"
+  skipped+=("$1")
+}
+
+# The folder above an include/cublasLt.h that has the library too: the toolkit's, or that of a Python package.
+find_cublas() {
+  local header root
+  while read -r header; do
+    root=${header%/include/cublasLt.h}
+    if compgen -G "$root/lib*/libcublasLt.so*" >/dev/null; then
+      echo "$root"
+      return
+    fi
+  done < <(ls -d /usr/local/cuda*/include/cublasLt.h /usr/local/cuda*/targets/*/include/cublasLt.h 2>/dev/null
+    timeout 20 find /usr /opt -path '*/include/cublasLt.h' 2>/dev/null)
+}
+
+build_options() {
+  printf '%s\n' -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOPUS_CUDA=ON -DCOPUS_ONEDNN=OFF -DCOPUS_MPI=OFF \
+    -DCOPUS_NCCL=OFF -DCOPUS_CUDNN=OFF -DCOPUS_WERROR=OFF -DCOPUS_CUDA_ARCHITECTURES=90
+  if [[ -d .gpu-deps ]]; then printf '%s\n' "-DCOPUS_DEPS=$PWD/.gpu-deps"; fi
+  local root
+  root=$(find_cublas)
+  if [[ -n $root ]]; then printf '%s\n' "-DCOPUS_CUBLAS_ROOT=$root"; fi
+}
+
+machine() {
+  date -u +%FT%TZ
+  uname -srm
+  nproc
+  g++ --version | head -1
+  cmake --version | head -1
+  PATH=$PATH:/usr/local/cuda/bin nvcc --version | tail -2
+  nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader
+}
+
+write_report() {
+  {
+    echo "{"
+    printf '  "date": "%s",\n  "commit": "%s",\n' "$(date -u +%FT%TZ)" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    printf '  "gpu": "%s",\n  "seconds": %d,\n  "failed": %d,\n  "stages": [\n' "$gpu" "$SECONDS" "$failed"
+    sed -E 's/"/\x27/g; s/ +$//; s/^([^ ]+) +(([0-9]+) s )? *(.*)$/    {"name": "\1", "seconds": \3, "state": "\4"},/; s/"seconds": ,/"seconds": 0,/; $ s/,$//' "$out/stages.txt"
+    echo "  ],"
+    echo '  "benchmarks": ['
+    local separator="" file
+    for file in "$out"/bench-*.json; do
+      [[ -s $file ]] || continue
+      printf '%s' "$separator"
+      cat "$file"
+      separator=","
+    done
+    echo "  ]"
+    echo "}"
+  } >"$out/report.json"
+}
+
+# bench NAME ARGUMENTS...: a benchmark as JSON, and as the table that people read.
+bench() {
+  local name=$1
+  shift
+  # shellcheck disable=SC2016  # for the inner shell
+  stage "bench-$name" 90 bash -c 'out=$1; shift; "$@" --json >"$out.json.part" && mv "$out.json.part" "$out.json"' \
+    _ "$out/bench-$name" "$build/copus" bench "$@"
+}
+
+machine >"$out/machine.txt" 2>&1
+cat "$out/machine.txt"
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
+mapfile -t options < <(build_options)
+if stage configure 90 cmake -G Ninja -S . -B "$build" "${options[@]}" "$@"; then
+  grep -- '-- COPUS_' "$out/configure.log"
+  # copus first: with it alone there are still numbers to be had.
+  stage build 240 cmake --build "$build" --parallel "$(nproc)" --target copus test_gpu test_cuda
+fi
+
+if [[ ! -x $build/copus ]]; then
+  skip all "nothing was built"
+elif [[ -z $gpu ]]; then
+  gpu=none
+  # The tests say for themselves what they skip and why.
+  stage gpu-tests 60 "$build/tests/test_gpu"
+  grep -h SKIPPED "$out/gpu-tests.log" | sort | uniq -c
+  for name in op-parity references bench-step bench-ops sanitizer; do skip "$name" "no GPU"; done
+else
+  stage adamw-bits 30 "$build/tests/test_cuda"
+  stage op-parity 100 "$build/tests/test_gpu" "[gpu]~[reference]" -d yes
+  stage references 60 "$build/tests/test_gpu" "[reference]" -d yes
+  if "$build/copus" bench step --help | grep -q -- --device; then
+    bench gpt2-124m step --device cuda --model gpt2-124m --batch 8 --seq-len 1024 --steps 10
+    bench gpt2-124m-b32 step --device cuda --model gpt2-124m --batch 32 --seq-len 1024 --micro 16 --steps 5
+  else
+    skip bench-step "copus bench step has no --device"
+  fi
+  if "$build/copus" bench ops --help | grep -q -- --device; then
+    bench ops ops --device cuda
+  else
+    skip bench-ops "copus bench ops has no --device"
+  fi
+  if command -v compute-sanitizer >/dev/null; then
+    # Memory errors of every operation; it may well run out of time, which is no failure.
+    stage sanitizer 90 compute-sanitizer --error-exitcode 9 "$build/tests/test_gpu" \
+      "no operation on CUDA writes outside its outputs"
+  else
+    skip sanitizer "no compute-sanitizer here"
+  fi
+fi
+
+write_report
+{
+  cat "$out/machine.txt" "$out/stages.txt"
+  for file in "$out"/bench-*.json; do
+    [[ -s $file ]] || continue
+    echo "$file"
+    # One line a part: name, milliseconds, rate and limit.
+    grep -E '"(tokens_per_second|step_seconds|mfu|name|seconds|rate|limit|share)"' "$file" | tr -d ' \n' |
+      sed 's/"limit"/\n  "limit"/g'
+    echo
+  done
+} >"$out/report.txt"
+echo "report: $out/report.json, $out/report.txt; $SECONDS s"
+exit "$failed"

@@ -1,0 +1,104 @@
+// The CUDA backend: one class, its operations spread over the files of this folder by noun. All
+// work goes to one stream, so operations run in the order in which they are called.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+
+#include "backend/cuda/gemm.h"
+#include "copus/backend/backend.h"
+
+namespace copus {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(int device);
+  ~CudaBackend() override;
+  CudaBackend(const CudaBackend&) = delete;
+  CudaBackend& operator=(const CudaBackend&) = delete;
+
+  std::string name() const override;
+
+  std::byte* allocate(std::int64_t bytes) override;
+  void deallocate(std::byte* data, std::int64_t bytes) noexcept override;
+  void zero(TensorView out) override;
+  void copy(TensorView out, const TensorView& x) override;
+  void upload(TensorView out, const void* host) override;
+  void download(void* host, const TensorView& x) override;
+  void synchronize() override;
+
+  void matmul(TensorView out, const TensorView& a, const TensorView& b,
+              const MatmulOptions& options, const TensorView& bias) override;
+  void column_sum(TensorView d_bias, const TensorView& d_out) override;
+
+  void embedding(TensorView out, const TensorView& ids, const TensorView& table,
+                 std::int64_t first_row) override;
+  void embedding_backward(TensorView d_table, const TensorView& ids, const TensorView& d_out,
+                          std::int64_t first_row) override;
+  void add_positions(TensorView x, const TensorView& table, std::int64_t first_position) override;
+  void positions_backward(TensorView d_table, const TensorView& d_x,
+                          std::int64_t first_position) override;
+
+  void add(TensorView out, const TensorView& a, const TensorView& b) override;
+  void dropout(TensorView x, const Dropout& options) override;
+  void rms_norm(TensorView out, TensorView rstd, const TensorView& x, const TensorView& gain,
+                float eps) override;
+  void rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
+                         const TensorView& x, const TensorView& gain,
+                         const TensorView& rstd) override;
+  void layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
+                  const TensorView& gain, const TensorView& bias, float eps) override;
+  void layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
+                           const TensorView& d_out, const TensorView& x, const TensorView& gain,
+                           const TensorView& mean, const TensorView& rstd) override;
+  void gelu(TensorView out, const TensorView& x) override;
+  void gelu_backward(TensorView d_x, const TensorView& d_out, const TensorView& x) override;
+  void swiglu(TensorView out, const TensorView& gate, const TensorView& up) override;
+  void swiglu_backward(TensorView d_gate, TensorView d_up, const TensorView& d_out,
+                       const TensorView& gate, const TensorView& up) override;
+
+  void rope(TensorView x, const TensorView& table, std::int64_t first_position,
+            bool inverse) override;
+  void attention(TensorView out, TensorView lse, const TensorView& q, const TensorView& k,
+                 const TensorView& v, const AttentionOptions& options) override;
+  void attention_backward(TensorView d_q, TensorView d_k, TensorView d_v, const TensorView& d_out,
+                          const TensorView& q, const TensorView& k, const TensorView& v,
+                          const TensorView& out, const TensorView& lse,
+                          const AttentionOptions& options) override;
+
+  void cross_entropy_stats(TensorView row_max, TensorView row_sum, TensorView target_logit,
+                           const TensorView& logits, const TensorView& targets,
+                           std::int64_t first_column, std::int64_t valid_columns) override;
+  void cross_entropy_loss(TensorView losses, const TensorView& row_max, const TensorView& row_sum,
+                          const TensorView& target_logit, const TensorView& targets) override;
+  void cross_entropy_backward(TensorView logits, const TensorView& row_max,
+                              const TensorView& row_sum, const TensorView& targets,
+                              std::int64_t first_column, std::int64_t valid_columns) override;
+
+  double sum(const TensorView& x) override;
+  double square_sum(const TensorView& x) override;
+  void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
+             float grad_scale, const math::AdamScalars& scalars) override;
+
+ private:
+  // Ends a stream when its owner goes.
+  struct StreamCloser {
+    void operator()(cudaStream_t stream) const noexcept;
+  };
+  using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamCloser>;
+
+  cudaStream_t stream() const { return stream_.get(); }
+  // At least `bytes` of device memory, kept between calls; valid until the next call of scratch.
+  std::byte* scratch(std::int64_t bytes);
+  // A double that a kernel left in device memory, once it is there.
+  double fetch(const double* value);
+
+  int device_;
+  Stream stream_;
+  cuda::Gemm gemm_;
+  std::byte* scratch_ = nullptr;
+  std::int64_t scratch_bytes_ = 0;
+};
+
+}  // namespace copus

@@ -1,0 +1,248 @@
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+
+namespace copus {
+namespace cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRowsABlock = kThreads / kWarp;
+
+// RMSNorm is LayerNorm without the mean and the bias: kCentred tells them apart.
+struct NormForward {
+  Rows out, x;
+  float* mean;  // (N)
+  float* rstd;  // (N)
+  const float* gain;
+  const float* bias;
+  float eps;
+};
+
+// A warp takes a row; the passes after the first find it in the nearest cache.
+template <bool kCentred, int kWidth>
+__global__ void __launch_bounds__(kThreads) norm_kernel(NormForward a) {
+  int const lane = static_cast<int>(threadIdx.x) % kWarp;
+  std::int64_t const row =
+      std::int64_t{blockIdx.x} * kRowsABlock + static_cast<int>(threadIdx.x) / kWarp;
+  if (row >= a.x.rows) return;
+  const float* const x = a.x.data + row * a.x.stride;
+  float* const y = a.out.data + row * a.out.stride;
+  int const C = static_cast<int>(a.x.width);
+  auto const width = static_cast<float>(C);
+  float mean = 0.0f;
+  if constexpr (kCentred) {
+    float total = 0.0f;
+    for (int c = lane * kWidth; c < C; c += kWarp * kWidth) {
+      Pack<kWidth> const v = load<kWidth>(x + c);
+#pragma unroll
+      for (int w = 0; w < kWidth; ++w) total += v.at[w];
+    }
+    mean = warp_sum(total) / width;
+  }
+  float squares = 0.0f;
+  for (int c = lane * kWidth; c < C; c += kWarp * kWidth) {
+    Pack<kWidth> const v = load<kWidth>(x + c);
+#pragma unroll
+    for (int w = 0; w < kWidth; ++w) squares = fmaf(v.at[w] - mean, v.at[w] - mean, squares);
+  }
+  float const s = 1.0f / sqrtf(warp_sum(squares) / width + a.eps);
+  if (lane == 0) {
+    if constexpr (kCentred) a.mean[row] = mean;
+    a.rstd[row] = s;
+  }
+  for (int c = lane * kWidth; c < C; c += kWarp * kWidth) {
+    Pack<kWidth> v = load<kWidth>(x + c);
+    Pack<kWidth> const g = load<kWidth>(a.gain + c);
+    Pack<kWidth> shift{};
+    if constexpr (kCentred) shift = load<kWidth>(a.bias + c);
+#pragma unroll
+    for (int w = 0; w < kWidth; ++w) {
+      v.at[w] = kCentred ? fmaf((v.at[w] - mean) * s, g.at[w], shift.at[w]) : v.at[w] * s * g.at[w];
+    }
+    store<kWidth>(y + c, v);
+  }
+}
+
+struct NormBackward {
+  Rows d_x, d_out, x;
+  const float* gain;
+  const float* mean;
+  const float* rstd;
+  float* partials;  // (blocks, kinds, C): sums over a block's rows, for d_gain and d_bias
+  std::int64_t rows_a_block;
+};
+
+// With n = (x - mean) rstd and e = gain d_out: d_x += rstd (e - mean(e) - n mean(e n)),
+// d_gain += sum over rows d_out n, d_bias += sum over rows d_out. RMSNorm has no mean(e).
+// A block takes rows one after another, each thread always the same columns, so that the column
+// sums need no exchange: they lie in shared memory, each column one thread's.
+template <bool kCentred, int kWidth>
+__global__ void __launch_bounds__(kThreads) norm_backward_kernel(NormBackward a) {
+  extern __shared__ float sums[];
+  __shared__ float warps[2][kThreads / kWarp];
+  int const C = static_cast<int>(a.x.width), begin = static_cast<int>(threadIdx.x) * kWidth;
+  constexpr int kStep = kThreads * kWidth, kKinds = kCentred ? 2 : 1;
+  auto const width = static_cast<float>(C);
+  for (int c = begin; c < C; c += kStep) {
+    for (int k = 0; k < kKinds; ++k) store<kWidth>(sums + k * C + c, Pack<kWidth>{});
+  }
+  std::int64_t const first = blockIdx.x * a.rows_a_block;
+  std::int64_t const last = first + a.rows_a_block < a.x.rows ? first + a.rows_a_block : a.x.rows;
+  for (std::int64_t row = first; row < last; ++row) {
+    const float* const x = a.x.data + row * a.x.stride;
+    const float* const d_out = a.d_out.data + row * a.d_out.stride;
+    float* const d_x = a.d_x.data + row * a.d_x.stride;
+    float const m = kCentred ? a.mean[row] : 0.0f, s = a.rstd[row];
+    float total = 0.0f, dot = 0.0f;
+    for (int c = begin; c < C; c += kStep) {
+      Pack<kWidth> const v = load<kWidth>(x + c), dy = load<kWidth>(d_out + c),
+                         g = load<kWidth>(a.gain + c);
+      Pack<kWidth> d_gain = load<kWidth>(sums + c), d_bias{};
+      if constexpr (kCentred) d_bias = load<kWidth>(sums + C + c);
+#pragma unroll
+      for (int w = 0; w < kWidth; ++w) {
+        float const along = dy.at[w] * ((v.at[w] - m) * s);
+        d_gain.at[w] += along;
+        d_bias.at[w] += dy.at[w];
+        total = fmaf(dy.at[w], g.at[w], total);
+        dot = fmaf(along, g.at[w], dot);
+      }
+      store<kWidth>(sums + c, d_gain);
+      if constexpr (kCentred) store<kWidth>(sums + C + c, d_bias);
+    }
+    float const mean_en = block_sum(dot, warps[0]) / width;
+    float mean_e = 0.0f;
+    if constexpr (kCentred) mean_e = block_sum(total, warps[1]) / width;
+    for (int c = begin; c < C; c += kStep) {
+      Pack<kWidth> const v = load<kWidth>(x + c), dy = load<kWidth>(d_out + c),
+                         g = load<kWidth>(a.gain + c);
+      Pack<kWidth> to = load<kWidth>(d_x + c);
+#pragma unroll
+      for (int w = 0; w < kWidth; ++w) {
+        float const n = (v.at[w] - m) * s;
+        to.at[w] = fmaf(s, fmaf(-n, mean_en, fmaf(dy.at[w], g.at[w], -mean_e)), to.at[w]);
+      }
+      store<kWidth>(d_x + c, to);
+    }
+  }
+  float* const partials = a.partials + std::int64_t{blockIdx.x} * kKinds * C;
+  for (int c = begin; c < C; c += kStep) {
+    for (int k = 0; k < kKinds; ++k) {
+      store<kWidth>(partials + k * C + c, load<kWidth>(sums + k * C + c));
+    }
+  }
+}
+
+float* statistics_of(const TensorView& x, std::int64_t rows) {
+  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == rows, "one value a row");
+  return x.ptr<float>();
+}
+
+float* columns_of(const TensorView& x, std::int64_t width) {
+  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == width, "one value a column");
+  return x.ptr<float>();
+}
+
+constexpr std::int64_t kWidest = 1 << 24;  // columns are counted in int
+
+template <bool kCentred>
+void launch_forward(cudaStream_t stream, const NormForward& a) {
+  COPUS_CHECK(a.out.rows == a.x.rows && a.out.width == a.x.width, "out has the sizes of x");
+  COPUS_CHECK(a.x.width <= kWidest, "a row of a norm");
+  if (a.x.rows == 0 || a.x.width == 0) return;
+  bool const fours = in_fours(a.out) && in_fours(a.x) && aligned16(a.gain) && aligned16(a.bias);
+  auto const blocks = static_cast<unsigned>(pieces(a.x.rows, kRowsABlock));
+  if (fours) {
+    norm_kernel<kCentred, 4><<<blocks, kThreads, 0, stream>>>(a);
+  } else {
+    norm_kernel<kCentred, 1><<<blocks, kThreads, 0, stream>>>(a);
+  }
+  CUDA_CHECK(cudaGetLastError());
+}
+
+// How the rows are cut: by their number alone, so that the order of the sums is the same on every
+// GPU; enough blocks to fill any.
+constexpr std::int64_t kMostBlocks = 528;
+std::int64_t rows_a_block(std::int64_t rows) {
+  return pieces(rows, kMostBlocks);
+}
+
+template <bool kCentred>
+void launch_backward(cudaStream_t stream, const NormBackward& a, float* d_gain, float* d_bias) {
+  std::int64_t const C = a.x.width, kinds = kCentred ? 2 : 1;
+  std::int64_t const blocks = pieces(a.x.rows, a.rows_a_block), shared = kinds * C * 4;
+  // Partials start at a multiple of C floats.
+  bool const fours = in_fours(a.d_x) && in_fours(a.d_out) && in_fours(a.x) && aligned16(a.gain);
+  auto* const kernel =
+      fours ? norm_backward_kernel<kCentred, 4> : norm_backward_kernel<kCentred, 1>;
+  allow_shared(kernel, shared);
+  kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<std::size_t>(shared), stream>>>(a);
+  CUDA_CHECK(cudaGetLastError());
+  fold_columns(stream, d_gain, {a.partials, blocks, kinds * C, C});
+  if constexpr (kCentred) fold_columns(stream, d_bias, {a.partials + C, blocks, kinds * C, C});
+}
+
+void check_sizes(const Rows& d_x, const Rows& d_out, const Rows& x) {
+  COPUS_CHECK(
+      d_x.rows == x.rows && d_x.width == x.width && d_out.rows == x.rows && d_out.width == x.width,
+      "gradients have the sizes of x");
+  COPUS_CHECK(x.width <= kWidest, "a row of a norm");
+}
+
+}  // namespace
+}  // namespace cuda
+
+void CudaBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
+                           const TensorView& gain, float eps) {
+  Rows const from = rows_of(x);
+  cuda::launch_forward<false>(stream(),
+                              {rows_of(out), from, nullptr, cuda::statistics_of(rstd, from.rows),
+                               cuda::columns_of(gain, from.width), nullptr, eps});
+}
+
+void CudaBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
+                             const TensorView& gain, const TensorView& bias, float eps) {
+  Rows const from = rows_of(x);
+  cuda::launch_forward<true>(
+      stream(), {rows_of(out), from, cuda::statistics_of(mean, from.rows),
+                 cuda::statistics_of(rstd, from.rows), cuda::columns_of(gain, from.width),
+                 cuda::columns_of(bias, from.width), eps});
+}
+
+void CudaBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
+                                    const TensorView& x, const TensorView& gain,
+                                    const TensorView& rstd) {
+  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
+  cuda::check_sizes(to, d, from);
+  float* const sums = cuda::columns_of(d_gain, from.width);
+  const float* const scale = cuda::statistics_of(rstd, from.rows);
+  const float* const g = cuda::columns_of(gain, from.width);
+  if (from.rows == 0 || from.width == 0) return;
+  std::int64_t const rows = cuda::rows_a_block(from.rows);
+  auto* const partials =
+      reinterpret_cast<float*>(scratch(cuda::pieces(from.rows, rows) * from.width * 4));
+  cuda::launch_backward<false>(stream(), {to, d, from, g, nullptr, scale, partials, rows}, sums,
+                               nullptr);
+}
+
+void CudaBackend::layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
+                                      const TensorView& d_out, const TensorView& x,
+                                      const TensorView& gain, const TensorView& mean,
+                                      const TensorView& rstd) {
+  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
+  cuda::check_sizes(to, d, from);
+  float* const gain_sums = cuda::columns_of(d_gain, from.width);
+  float* const bias_sums = cuda::columns_of(d_bias, from.width);
+  const float* const means = cuda::statistics_of(mean, from.rows);
+  const float* const scale = cuda::statistics_of(rstd, from.rows);
+  const float* const g = cuda::columns_of(gain, from.width);
+  if (from.rows == 0 || from.width == 0) return;
+  std::int64_t const rows = cuda::rows_a_block(from.rows);
+  auto* const partials =
+      reinterpret_cast<float*>(scratch(cuda::pieces(from.rows, rows) * 2 * from.width * 4));
+  cuda::launch_backward<true>(stream(), {to, d, from, g, means, scale, partials, rows}, gain_sums,
+                              bias_sums);
+}
+
+}  // namespace copus

@@ -1,0 +1,11 @@
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/kernels.h"
+
+namespace copus {
+
+void CudaBackend::adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
+                        float grad_scale, const math::AdamScalars& scalars) {
+  cuda::adamw(stream(), weight, m, v, grad, grad_scale, scalars);
+}
+
+}  // namespace copus
