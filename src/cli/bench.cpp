@@ -7,7 +7,9 @@
 
 #include "backend/op_bench.h"
 #include "cli/commands.h"
+#include "cli/device_option.h"
 #include "copus/backend/machine.h"
+#include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
@@ -20,6 +22,7 @@ struct StepFlags {
   std::string model = "gpt2-124m", precision = "fp32";
   std::int64_t batch = 4, seq_len = 256, micro = 0;
   int threads = 0, steps = 5;
+  DeviceChoice device = DeviceChoice::automatic;
   bool json = false;
 };
 
@@ -102,7 +105,7 @@ void print_table(const StepFlags& flags, const StepBench& bench) {
 
 void run_step(const StepFlags& flags) {
   Config const config = config_of(flags);
-  auto const backend = make_cpu_backend(flags.threads);
+  auto const backend = make_backend(flags.device, flags.threads);
   double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
   StepBench const bench = bench_step(config, *backend, flags.steps, peak, bandwidth);
   if (flags.json) {
@@ -133,6 +136,7 @@ void add_step(CLI::App& bench) {
   command->add_option("--steps", flags->steps, "Steps to take the median of")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
       "Example:\n  copus bench step --model gpt2-124m --batch 4 --seq-len 256 --threads 2");
@@ -141,11 +145,12 @@ void add_step(CLI::App& bench) {
 
 struct OpsFlags {
   int threads = 0, repeats = 20;
+  DeviceChoice device = DeviceChoice::automatic;
   bool json = false;
 };
 
 void run_ops(const OpsFlags& flags) {
-  auto const backend = make_cpu_backend(flags.threads);
+  auto const backend = make_backend(flags.device, flags.threads);
   double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
   nlohmann::json list = nlohmann::json::array();
   if (!flags.json) {
@@ -186,6 +191,7 @@ void add_ops(CLI::App& bench) {
   command->add_option("--repeats", flags->repeats, "Runs of each, the fastest counts")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example:\n  copus bench ops --threads 2");
   command->callback([flags] { run_ops(*flags); });

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/device_option.h"
+#include "copus/backend/make_backend.h"
 #include "copus/core/error.h"
 #include "copus/core/log.h"
 #include "copus/core/units.h"
@@ -22,6 +24,7 @@ struct EvalFlags {
   std::string checkpoint, data;
   std::int64_t seq_len = 0;
   int threads = 0;
+  DeviceChoice device = DeviceChoice::automatic;
   bool json = false;
 };
 
@@ -38,7 +41,7 @@ void run_eval(const EvalFlags& flags) {
   EvalSet const data({{flags.data, 1.0}}, model.seq_len, model.vocab, 0, "", log);
   if (data.tokens() == 0)
     throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
-  auto const backend = make_cpu_backend(flags.threads);
+  auto const backend = make_backend(flags.device, flags.threads);
   EvalRecord const result = evaluate_checkpoint(flags.checkpoint, model, data, *backend, log);
   if (flags.json) {
     fmt::print("{}\n", nlohmann::json{{"loss", result.loss},
@@ -68,6 +71,7 @@ void add_eval(CLI::App& app) {
   command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
       ->default_val(0)
       ->check(CLI::NonNegativeNumber);
+  add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
       "Example:\n  copus eval runs/quickstart/checkpoints/latest --data data/kjv --seq-len 256 "

@@ -44,7 +44,6 @@ std::vector<std::string> not_yet(const Config& config) {
   refusals.add(config.checkpoint.async, "checkpoint.async", "true",
                "false (checkpoints are written between steps)");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
-  refusals.add(config.device == DeviceChoice::cuda, "device", "\"cuda\"", "\"auto\" or \"cpu\"");
   refusals.add(config.transport == TransportChoice::nccl, "transport", "\"nccl\"",
                "\"auto\", \"thread\" or \"mpi\"");
   return refusals.take();

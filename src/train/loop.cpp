@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "copus/backend/machine.h"
+#include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
@@ -91,7 +92,7 @@ Run::Run(Config config, const TrainOptions& options, const Layout& layout, Mesh&
       mesh_(mesh),
       inputs_(std::move(inputs)),
       log_(log),
-      backend_(make_cpu_backend(options.threads)),
+      backend_(make_backend(config_.device, options.threads)),
       peak_flops_(measured_peak_flops(*backend_)),
       trainer_(config_, mesh_, choose_micro(config_, layout_), *backend_) {
   // all: the ranks measured at the same time, so the sum is what the machine gives them together.
@@ -286,6 +287,14 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
     layout = resolve_layout(config, world.size());
   } catch (const ConfigError& e) {
     problems = e.problems();
+  }
+  if (world.size() > 1 && config.device == DeviceChoice::cuda) {
+    problems.push_back(
+        "device: cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
+  }
+  if (world.size() > 1) config.device = DeviceChoice::cpu;
+  if (config.device == DeviceChoice::cuda && !cuda_problem().empty()) {
+    problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
   }
   RunDirectory const directory{config.run_dir};
   RunInputs inputs = open_inputs(config, options.resume, directory, log, problems);

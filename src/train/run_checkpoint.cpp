@@ -71,20 +71,22 @@ SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, M
                          Trainer& trainer, const TokenizerIdentity& tokenizer, std::int64_t keep) {
   int const rank = mesh.all().rank();
   TrainState state = trainer.state();
-  WholeState whole(model, rank == 0 && mesh.layout().world() > 1);
-  if (mesh.layout().world() > 1) {
+  bool const several = mesh.layout().world() > 1;
+  WholeState whole(model, rank == 0 && several);
+  if (several) {
     RankTransfer const transfer =
         rank_transfer(transfer_plan(model, mesh.layout(), Layout{}), rank);
     TrainState const gathered = whole.views(state.counters);
     move_all(mesh, transfer, state, gathered);
     state = gathered;
   }
+  FlatReader const read = several ? host_reader(state) : backend_reader(trainer.backend(), state);
   SavedCheckpoint saved;
   std::exception_ptr failure;
   if (rank == 0) {
     try {
-      saved = save_checkpoint(run_dir, {model, trainer.table(), whole.flat}, state.counters,
-                              host_reader(state), tokenizer, keep);
+      saved = save_checkpoint(run_dir, {model, trainer.table(), whole.flat}, state.counters, read,
+                              tokenizer, keep);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -104,8 +106,9 @@ void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh
   std::exception_ptr failure;
   if (rank == 0) {
     try {
-      counters =
-          load_train_state(directory, {model, trainer.table(), whole.flat}, host_writer(target));
+      counters = load_train_state(
+          directory, {model, trainer.table(), whole.flat},
+          several ? host_writer(target) : backend_writer(trainer.backend(), target));
     } catch (...) {
       failure = std::current_exception();
     }

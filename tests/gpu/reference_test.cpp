@@ -6,6 +6,7 @@
 #include "copus/train/trainer.h"
 #include "gpu/gpu_support.h"
 #include "support/reference.h"
+#include "support/single_rank.h"
 
 using namespace copus;
 using copus::test::Reference;
@@ -44,7 +45,8 @@ TEST_CASE("the loss and gradient norm on CUDA agree with float64 for every refer
       CAPTURE(name, micro);
       Reference const reference(name);
       Config const config = reference.config(micro);
-      Trainer trainer(config, Layout{}, micro, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       StepRecord const record = trainer.step(source_of(reference), reference.windows());
       CHECK(relative(record.loss, reference.values["loss"]) < kEvalLoss);
@@ -62,7 +64,8 @@ TEST_CASE("eight AdamW steps on CUDA follow the reference", "[gpu][reference]") 
       Reference const reference(name);
       nlohmann::json const& expected = reference.values["train"];
       Config const config = reference.config(micro);
-      Trainer trainer(config, Layout{}, micro, *backend);
+      test::SingleRank trainer_rank;
+      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       for (std::size_t s = 0; s < expected["losses"].size(); ++s) {
         StepRecord const record = trainer.step(source_of(reference), config.batch.sequences);
@@ -81,7 +84,8 @@ TEST_CASE("weights drawn on CUDA have the fingerprint of those drawn on the CPU"
   for (const char* name : test::kReferenceNames) {
     CAPTURE(name);
     Config const config = Reference(name).config(2);
-    Trainer here(config, Layout{}, 2, *cpu), there(config, Layout{}, 2, *gpu);
+    test::SingleRank here_rank;
+    Trainer here(config, Layout{}, 2, *cpu), there(config, here_rank.mesh, 2, *gpu);
     here.draw_weights(11);
     there.draw_weights(11);
     CHECK(here.weight_hash() == there.weight_hash());
@@ -95,7 +99,8 @@ TEST_CASE("two runs of the same steps on CUDA end in the same bits", "[gpu]") {
   Config const config = reference.config(4);
   std::vector<std::uint64_t> hashes;
   for (int run = 0; run < 2; ++run) {
-    Trainer trainer(config, Layout{}, 4, *gpu);
+    test::SingleRank trainer_rank;
+    Trainer trainer(config, trainer_rank.mesh, 4, *gpu);
     trainer.draw_weights(3);
     for (int s = 0; s < 3; ++s) trainer.step(source_of(reference), config.batch.sequences);
     hashes.push_back(trainer.weight_hash());
@@ -110,7 +115,8 @@ TEST_CASE("a checkpoint written from CUDA is read into CUDA bit for bit", "[gpu]
   Config const config = reference.config(4);
   auto const run = std::filesystem::temp_directory_path() / "copus-gpu-checkpoint";
   std::filesystem::remove_all(run);
-  Trainer written(config, Layout{}, 4, *gpu), read(config, Layout{}, 4, *gpu);
+  test::SingleRank written_rank;
+  Trainer written(config, Layout{}, 4, *gpu), read(config, written_rank.mesh, 4, *gpu);
   written.draw_weights(5);
   written.step(source_of(reference), config.batch.sequences);
   SavedCheckpoint const saved = save_checkpoint(

@@ -25,6 +25,9 @@ class TimedBackend final : public Backend {
   explicit TimedBackend(Backend& inner) : inner_(inner) {}
   const std::map<std::string, PartTotals>& parts() const { return parts_; }
   void reset() { parts_.clear(); }
+  // Paused, it only hands on: nothing is booked and nothing waited for.
+  void pause() { paused_ = true; }
+  void resume() { paused_ = false; }
 
   std::string name() const override { return inner_.name(); }
   std::byte* allocate(std::int64_t bytes) override { return inner_.allocate(bytes); }
@@ -92,6 +95,7 @@ class TimedBackend final : public Backend {
   auto timed(const char* part, double flops, double bytes, Body&& body);
 
   Backend& inner_;
+  bool paused_ = false;
   std::map<std::string, PartTotals> parts_;
 };
 

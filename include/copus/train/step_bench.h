@@ -25,8 +25,8 @@ struct StepBench {
   std::vector<StepPart> parts;  // slowest first; "other" is what no operation accounts for
 };
 
-// config: model, batch.sequences, batch.micro. Two steps to warm up, then `steps` timed ones, whole
-// and by operation.
+// config: model, batch.sequences, batch.micro. Two steps to warm up, `steps` timed whole, then as
+// many by operation.
 StepBench bench_step(const Config& config, Backend& backend, int steps, double peak_flops,
                      double bandwidth);
 

@@ -62,6 +62,7 @@ class Trainer {
   EvalRecord evaluate(const EvalSet& data, Log* log);
 
   TrainState& state() { return state_; }
+  Backend& backend() { return backend_; }
   const std::vector<Param>& table() const { return table_; }
   const FlatLayout& flat() const { return flat_; }
   const MemoryPlan& memory() const { return memory_; }

@@ -97,6 +97,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
+    rescale_kernel(float* sums, float* most, const float* global, std::int64_t rows) {
+  std::int64_t const r = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (r >= rows) return;
+  sums[r] = math::rescaled_sum(sums[r], most[r], global[r]);
+  most[r] = global[r];
+}
+
+__global__ void __launch_bounds__(kThreads)
     loss_kernel(float* losses, StatsOut stats, const std::int32_t* targets, std::int64_t n) {
   std::int64_t const r = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (r >= n) return;
@@ -155,6 +163,18 @@ void CudaBackend::cross_entropy_stats(TensorView row_max, TensorView row_sum,
   if (x.rows == 0) return;
   cuda::stats_kernel<<<cuda::grid_of(x.rows, 1 << 20), cuda::kThreads, 0, stream()>>>(
       out, x, target, columns);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void CudaBackend::cross_entropy_rescale(TensorView row_sum, TensorView row_max,
+                                        const TensorView& global_max) {
+  std::int64_t const rows = row_sum.numel();
+  auto* const sums = cuda::one_a_row<float>(row_sum, DType::f32, rows);
+  auto* const most = cuda::one_a_row<float>(row_max, DType::f32, rows);
+  const auto* const global = cuda::one_a_row<float>(global_max, DType::f32, rows);
+  if (rows == 0) return;
+  auto const blocks = static_cast<unsigned>(cuda::pieces(rows, cuda::kThreads));
+  cuda::rescale_kernel<<<blocks, cuda::kThreads, 0, stream()>>>(sums, most, global, rows);
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -70,6 +70,8 @@ class CudaBackend final : public Backend {
   void cross_entropy_stats(TensorView row_max, TensorView row_sum, TensorView target_logit,
                            const TensorView& logits, const TensorView& targets,
                            std::int64_t first_column, std::int64_t valid_columns) override;
+  void cross_entropy_rescale(TensorView row_sum, TensorView row_max,
+                             const TensorView& global_max) override;
   void cross_entropy_loss(TensorView losses, const TensorView& row_max, const TensorView& row_sum,
                           const TensorView& target_logit, const TensorView& targets) override;
   void cross_entropy_backward(TensorView logits, const TensorView& row_max,

@@ -1,0 +1,10 @@
+// One suite for every transport: sums of small integers, so that every result is exact.
+#pragma once
+#include "copus/comm/communicator.h"
+
+namespace copus::test {
+
+// Runs all checks on this rank of `world`; throws std::runtime_error naming the first that fails. Every rank calls it.
+void check_communicator(Communicator& world);
+
+}  // namespace copus::test
