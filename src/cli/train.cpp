@@ -79,7 +79,9 @@ void add_train(CLI::App& app) {
       ->required();
   command->add_option("--set", flags->set, "Override a key, as section.key=value; may be repeated")
       ->allow_extra_args(false);
-  command->add_option("--ranks", flags->ranks, "Ranks to run as threads of this process; 1 when not given")
+  command
+      ->add_option("--ranks", flags->ranks,
+                   "Ranks to run as threads of this process; 1 when not given")
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--threads", flags->options.threads,

@@ -293,6 +293,17 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
         "device: cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
   }
   if (world.size() > 1) config.device = DeviceChoice::cpu;
+  bool const processes = world.transport() == "mpi";
+  if (config.transport == TransportChoice::mpi && !processes) {
+    problems.push_back(
+        "transport: mpi: no launcher started this process; type mpirun -n N copus train ..., or "
+        "use thread or auto");
+  }
+  if (config.transport == TransportChoice::thread && processes) {
+    problems.push_back(
+        "transport: thread: a launcher started these ranks as processes; run one process with "
+        "--ranks N, or use mpi or auto");
+  }
   if (config.device == DeviceChoice::cuda && !cuda_problem().empty()) {
     problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
   }

@@ -4,7 +4,8 @@
 
 namespace copus::test {
 
-// Runs all checks on this rank of `world`; throws std::runtime_error naming the first that fails. Every rank calls it.
+// Runs all checks on this rank of `world`; throws std::runtime_error naming the first that fails.
+// Every rank calls it.
 void check_communicator(Communicator& world);
 
 }  // namespace copus::test

@@ -31,11 +31,11 @@ TEST_CASE(
       "c.json",
       R"({"model": {"layers": 2, "hiden": 32, "heads": 5, "ffn": 64, "vocab": 257, "seq_len": 32},
                           "batch": {"sequences": "many"}, "train": {"tokens": -4}, "adpt": {}, "run_dir": "run"})");
-  Outcome const outcome = here.copus("train c.json --set optimizer.lrr=1 --ranks 4");
+  Outcome const outcome = here.copus("train c.json --set optimizer.lrr=1 --set nokey");
   CHECK(outcome.code == 2);
   CHECK(outcome.out.empty());
   for (const char* expected : {"hiden", "hidden", "batch.sequences", "many", "train.tokens", "-4",
-                               "adpt", "adapt", "optimizer.lrr", "optimizer.lr", "--ranks 4"}) {
+                               "adpt", "adapt", "optimizer.lrr", "optimizer.lr", "--set nokey"}) {
     CAPTURE(expected, outcome.err);
     CHECK(outcome.err.find(expected) != std::string::npos);
   }
@@ -55,10 +55,11 @@ TEST_CASE("what this version does not do yet is refused by key and value") {
   here.write("c.json",
              R"({"model": {"preset": "gpt2-124m", "seq_len": 32}, "data": {"train": "nowhere"},
                           "batch": {"sequences": 8}, "train": {"tokens": 1000, "precision": "bf16"},
-                          "parallel": {"dp": 2}, "adapt": {"mode": "act"}, "run_dir": "run"})");
+                          "parallel": {"recompute": "full"}, "adapt": {"mode": "act"}, "run_dir": "run"})");
   Outcome const outcome = here.copus("train c.json");
   CHECK(outcome.code == 2);
-  for (const char* expected : {"train.precision", "bf16", "parallel.dp", "adapt.mode", "act"}) {
+  for (const char* expected :
+       {"train.precision", "bf16", "parallel.recompute", "adapt.mode", "act"}) {
     CAPTURE(expected, outcome.err);
     CHECK(outcome.err.find(expected) != std::string::npos);
   }

@@ -1,0 +1,179 @@
+#include "comm/conformance.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+namespace copus::test {
+namespace {
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error("conformance: " + what);
+}
+
+// Element i of rank r's buffer: a small integer, exact in f32 even summed over many ranks.
+float value(int rank, std::int64_t i) {
+  return static_cast<float>((i * 7 + rank * 3) % 64 - 20);
+}
+
+std::vector<float> buffer_of(int rank, std::int64_t n) {
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) x[static_cast<std::size_t>(i)] = value(rank, i);
+  return x;
+}
+
+TensorView view(std::vector<float>& x) {
+  return {x.data(), DType::f32, {static_cast<std::int64_t>(x.size())}};
+}
+
+float reduced(int size, std::int64_t i, ReduceOp op) {
+  float result = value(0, i);
+  for (int r = 1; r < size; ++r) {
+    float const v = value(r, i);
+    result = op == ReduceOp::sum
+                 ? result + v
+                 : (op == ReduceOp::max ? std::max(result, v) : std::min(result, v));
+  }
+  return result;
+}
+
+// Lengths around the switch from the library's reductions to rings, and around the chunks of those.
+const std::int64_t kLengths[] = {0, 1, 3, 64, 1000, 131071, 131072, 131073, 300001};
+
+void check_reductions(Communicator& c) {
+  for (std::int64_t n : kLengths) {
+    for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+      std::vector<float> x = buffer_of(c.rank(), n);
+      c.all_reduce(view(x), op);
+      for (std::int64_t i = 0; i < n; ++i) {
+        require(x[static_cast<std::size_t>(i)] == reduced(c.size(), i, op),
+                fmt::format("all_reduce of {} at {}", n, i));
+      }
+    }
+    std::vector<float> x = buffer_of(c.rank(), n * c.size()),
+                       out(static_cast<std::size_t>(n), -1.0f);
+    std::vector<float> const before = x;
+    c.reduce_scatter(view(out), view(x));
+    for (std::int64_t i = 0; i < n; ++i) {
+      require(
+          out[static_cast<std::size_t>(i)] == reduced(c.size(), n * c.rank() + i, ReduceOp::sum),
+          fmt::format("reduce_scatter of {} at {}", n, i));
+    }
+    require(x == before, "reduce_scatter leaves its input");
+    // In place: the output is the own piece of the input.
+    TensorView const own = view(x).slice(0, n * c.rank(), n);
+    c.reduce_scatter(own, view(x));
+    for (std::int64_t i = 0; i < n; ++i) {
+      require(own.ptr<float>()[i] == reduced(c.size(), n * c.rank() + i, ReduceOp::sum),
+              "reduce_scatter in place");
+    }
+  }
+  double scalars[3] = {1.5 * c.rank(), -2.0, c.rank() == 0 ? 1.0 : 0.0};
+  c.all_reduce(std::span<double>(scalars), ReduceOp::sum);
+  require(scalars[0] == 0.75 * c.size() * (c.size() - 1) && scalars[1] == -2.0 * c.size() &&
+              scalars[2] == 1.0,
+          "all_reduce of scalars");
+  std::uint64_t big = ~std::uint64_t{0} - static_cast<std::uint64_t>(c.rank());
+  std::uint64_t expected = 0;
+  for (int r = 0; r < c.size(); ++r) expected += ~std::uint64_t{0} - static_cast<std::uint64_t>(r);
+  c.all_reduce(std::span(&big, 1), ReduceOp::sum);
+  require(big == expected, "all_reduce of integers wraps modulo 2^64");
+  std::vector<std::int32_t> ints{c.rank(), 7};
+  c.all_reduce(TensorView(ints.data(), DType::i32, {2}), ReduceOp::max);
+  require(ints[0] == c.size() - 1 && ints[1] == 7, "all_reduce of i32");
+}
+
+void check_gathers(Communicator& c) {
+  for (std::int64_t n : kLengths) {
+    std::vector<float> x = buffer_of(c.rank(), n),
+                       out(static_cast<std::size_t>(n * c.size()), -1.0f);
+    c.all_gather(view(out), view(x));
+    for (int r = 0; r < c.size(); ++r) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        require(out[static_cast<std::size_t>(n * r + i)] == value(r, i),
+                fmt::format("all_gather of {}", n));
+      }
+    }
+    std::vector<float> again(out.size(), -1.0f);
+    TensorView const own = view(again).slice(0, n * c.rank(), n);
+    std::copy(x.begin(), x.end(), own.ptr<float>());
+    c.all_gather(view(again), own);
+    require(again == out, "all_gather in place");
+    for (int root : {0, c.size() - 1}) {
+      std::vector<float> y = buffer_of(c.rank(), n);
+      c.broadcast(view(y), root);
+      require(y == buffer_of(root, n), fmt::format("broadcast of {} from {}", n, root));
+    }
+  }
+}
+
+void check_exchange(Communicator& c) {
+  // Everybody to everybody, itself too, in opposite orders on the two sides of a pair: several
+  // messages a pair, all sizes.
+  for (std::int64_t n : {std::int64_t{1}, std::int64_t{1000}, std::int64_t{300000}}) {
+    std::vector<std::vector<float>> out, in;
+    std::vector<Parcel> sends, receives;
+    for (int peer = 0; peer < c.size(); ++peer) {
+      for (int k = 0; k < 2; ++k) {
+        out.push_back(buffer_of(c.rank() * 10 + k, n + k));
+        in.emplace_back(static_cast<std::size_t>(n + k), -1.0f);
+      }
+    }
+    for (int peer = 0; peer < c.size(); ++peer) {
+      for (int k = 0; k < 2; ++k) {
+        int const other = c.size() - 1 - peer;
+        sends.push_back({other, view(out[static_cast<std::size_t>(2 * other + k)])});
+        receives.push_back({peer, view(in[static_cast<std::size_t>(2 * peer + k)])});
+      }
+    }
+    c.exchange(sends, receives);
+    for (int peer = 0; peer < c.size(); ++peer) {
+      for (int k = 0; k < 2; ++k) {
+        require(in[static_cast<std::size_t>(2 * peer + k)] == buffer_of(peer * 10 + k, n + k),
+                fmt::format("exchange of {} from {}", n, peer));
+      }
+    }
+  }
+  // C9: both sides of a ring send before they receive, in messages too large to be buffered.
+  std::vector<float> mine = buffer_of(c.rank(), 2'000'000), theirs(mine.size());
+  int const next = (c.rank() + 1) % c.size(), before = (c.rank() + c.size() - 1) % c.size();
+  Parcel const send{next, view(mine)}, receive{before, view(theirs)};
+  c.exchange({&send, 1}, {&receive, 1});
+  require(theirs == buffer_of(before, 2'000'000), "a ring of large messages");
+}
+
+}  // namespace
+
+void check_communicator(Communicator& world) {
+  check_reductions(world);
+  check_gathers(world);
+  check_exchange(world);
+  world.barrier();
+  // Every shape of group: each divisor of the world as groups of neighbours and as strided ones,
+  // and groups that leave some out.
+  for (int parts = 1; parts <= world.size(); ++parts) {
+    for (bool strided : {false, true}) {
+      int const color = strided ? world.rank() % parts : world.rank() * parts / world.size();
+      auto const group = world.split(color, -world.rank());
+      int size = 0, place = 0;
+      for (int r = 0; r < world.size(); ++r) {
+        if ((strided ? r % parts : r * parts / world.size()) != color) continue;
+        ++size;
+        if (r > world.rank()) ++place;  // the key turned the order round
+      }
+      require(group->size() == size && group->rank() == place,
+              "a split has its members in the order of their keys");
+      check_reductions(*group);
+      check_exchange(*group);
+    }
+  }
+  bool const out = world.rank() % 2 == 1;
+  auto const some = world.split(out ? -1 : 3, 0);
+  require((some == nullptr) == out, "a negative color joins no group");
+  if (some) check_gathers(*some);
+  world.barrier();
+}
+
+}  // namespace copus::test

@@ -1,0 +1,82 @@
+// Ranks as threads: the suite, and what happens when one of them fails.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <stdexcept>
+
+#include "comm/conformance.h"
+#include "copus/core/error.h"
+
+using namespace copus;
+
+TEST_CASE("threads keep the laws of a communicator at every size") {
+  for (int size : {1, 2, 3, 4, 7}) {
+    CAPTURE(size);
+    CHECK_NOTHROW(
+        run_ranks(size, [](int, Communicator& world) { test::check_communicator(world); }));
+  }
+}
+
+TEST_CASE("a group of one does nothing and needs no peers") {
+  auto const alone = make_single_communicator();
+  CHECK_NOTHROW(test::check_communicator(*alone));
+}
+
+TEST_CASE(
+    "C5: a rank that fails frees its peers from whatever they wait in, and the cause is what the "
+    "caller sees") {
+  for (int where = 0; where < 5; ++where) {
+    CAPTURE(where);
+    std::atomic<int> freed{0};
+    auto const body = [&](int rank, Communicator& world) {
+      auto const group = world.split(rank % 2, rank);
+      if (rank == 3) throw IoError("the disk is gone");
+      std::vector<float> x(1000, 1.0f), y(4000);
+      TensorView const view(x.data(), DType::f32, {1000});
+      try {
+        if (where == 0) world.barrier();
+        if (where == 1) world.all_reduce(view, ReduceOp::sum);
+        if (where == 2) world.all_gather(TensorView(y.data(), DType::f32, {4000}), view);
+        if (where == 3) {
+          Parcel const receive{3, view};
+          world.exchange({}, {&receive, 1});
+        }
+        if (where == 4) {
+          Parcel const send{3, view};
+          world.exchange({&send, 1}, {});
+        }
+      } catch (const CommError& e) {
+        CHECK(std::string(e.what()).find("rank 3 failed: the disk is gone") != std::string::npos);
+        ++freed;
+        throw;
+      }
+    };
+    CHECK_THROWS_WITH(run_ranks(4, body), "the disk is gone");
+    CHECK(freed == 3);
+  }
+}
+
+TEST_CASE("ranks that enter different collectives, or sizes, are told so") {
+  auto const mixed = [](int rank, Communicator& world) {
+    std::vector<float> x(8);
+    if (rank == 0) {
+      world.all_reduce(TensorView(x.data(), DType::f32, {8}), ReduceOp::sum);
+    } else {
+      world.barrier();
+    }
+  };
+  CHECK_THROWS_AS(run_ranks(2, mixed), CommError);
+  auto const sizes = [](int rank, Communicator& world) {
+    std::vector<float> x(8);
+    world.all_reduce(TensorView(x.data(), DType::f32, {rank == 0 ? 8 : 4}), ReduceOp::sum);
+  };
+  CHECK_THROWS_AS(run_ranks(2, sizes), CommError);
+}
+
+TEST_CASE("C1, C4: many splits and their ends leave nothing behind") {
+  CHECK_NOTHROW(run_ranks(3, [](int rank, Communicator& world) {
+    for (int i = 0; i < 200; ++i) {
+      auto const group = world.split(i % 2, rank);
+      group->barrier();
+    }
+  }));
+}
