@@ -1,9 +1,11 @@
 // Reads the command line, runs one subcommand, and turns what it throws into an exit code:
 // 0 done, 1 the run failed, 2 the user's mistake.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "cli/commands.h"
@@ -12,6 +14,16 @@
 namespace {
 
 constexpr int kFailed = 1, kMistake = 2;
+
+// OpenMP's waiting threads spin by default: one more busy process on the machine, or one more rank,
+// then costs several times its share. They are to sleep unless the user has said otherwise. libgomp
+// reads this when it is loaded, before main, so the program starts itself once more; where that
+// fails it goes on as it is.
+void let_waiting_threads_sleep(char** argv) {
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  execv("/proc/self/exe", argv);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"copus: trains transformer language models, on this machine's CPU or on a cluster"};
@@ -38,6 +50,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  let_waiting_threads_sleep(argv);
   try {
     return run(argc, argv);
   } catch (const copus::ConfigError& e) {

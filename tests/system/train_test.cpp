@@ -76,6 +76,7 @@ TEST_CASE("text to shards to a trained, evaluated, saved model") {
     CHECK(s["samples"] == (i + 1) * 8);
     CHECK(s["batch"] == 8);  // U9: the global batch, not the micro-batch
     CHECK(s["micro_batch"] == 4);
+    // D16: what was waited for data stands apart from the step's seconds.
     for (const char* key : {"loss", "grad_norm", "lr", "seconds", "tokens_per_second", "mfu",
                             "data_seconds", "peak_memory_bytes"}) {
       CHECK(s[key].is_number());

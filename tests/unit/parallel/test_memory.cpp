@@ -185,4 +185,13 @@ TEST_CASE("one micro-batch in flight is enough when there is only one") {
   CHECK(plan_of(model, layout, 3, 8).bytes("saved") == 4 * layer_bytes(model));
 }
 
+TEST_CASE("E13: accumulating more micro-batches keeps no more activations") {
+  for (const ModelConfig& model : small_models()) {
+    MemoryPlan const one = memory_plan(model, Layout{}, 2, 1, Precision::fp32, Recompute::none, 0);
+    MemoryPlan const many =
+        memory_plan(model, Layout{}, 2, 64, Precision::fp32, Recompute::none, 0);
+    CHECK(one.total() == many.total());
+  }
+}
+
 }  // namespace copus
