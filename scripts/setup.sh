@@ -6,6 +6,7 @@ set -euo pipefail
 packages=(
   build-essential cmake ninja-build ccache
   libdnnl-dev       # oneDNN: matrix products on the CPU
+  libopenmpi-dev openmpi-bin  # ranks as processes
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libxxhash-dev
   catch2            # tests
   bible-kjv         # 4.4 MB of public-domain text for the quick start
