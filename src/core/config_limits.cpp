@@ -28,10 +28,6 @@ class Refusals {
 
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
-  const ParallelConfig& parallel = config.parallel;
-  Recompute const recompute = parallel.recompute.value_or(Recompute::none);
-  refusals.add(recompute != Recompute::none, "parallel.recompute",
-               fmt::format("\"{}\"", name_of(recompute)), "\"none\" or \"auto\"");
   refusals.word(config.train.precision, Precision::fp32, "train.precision");
   refusals.word(config.batch_rule.lr, LrRule::none, "batch_rule.lr");
   refusals.word(config.batch_rule.beta, BetaRule::fixed, "batch_rule.beta");

@@ -38,6 +38,13 @@ AttentionOptions options_of(const BlockContext& c, int layer) {
 
 }  // namespace
 
+void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved) {
+  const TensorView& att = pick(saved, Saved::att);
+  Parts const parts = parts_of(pick(saved, Saved::qkv), att);
+  c.backend.attention(att, pick(saved, Saved::lse), parts.q, parts.k, parts.v,
+                      options_of(c, layer));
+}
+
 void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
                        const std::vector<TensorView>& saved,
                        const std::vector<TensorView>& scratch) {
@@ -47,8 +54,7 @@ void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
   linear_forward(c.backend, as_rows(qkv), pick(saved, Saved::norm1), w.qkv, w.qkv_bias);
   Parts const parts = parts_of(qkv, att);
   turn(c, parts, scratch, false);
-  c.backend.attention(att, pick(saved, Saved::lse), parts.q, parts.k, parts.v,
-                      options_of(c, layer));
+  attention_core(c, layer, saved);
   linear_forward(c.backend, branch, as_rows(att), w.attn_out, c.bias_of_sum(w.attn_out_bias));
   c.rows.sum(branch);
   c.drop_rows(layer, BlockContext::Place::attention_branch, c.rows.own(branch));

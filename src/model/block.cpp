@@ -60,22 +60,41 @@ TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place
   return branch;
 }
 
-void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
-                   const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
-                   TensorView x_out) {
+namespace {
+
+// From x_in to the hidden layer of the feed-forward branch.
+void block_body(const BlockContext& c, int layer, const LayerWeights& w,
+                const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
   const TensorView& x_in = pick(saved, Saved::x_in);
   const TensorView& x_mid = pick(saved, Saved::x_mid);
-  TensorView const branch = c.rows.own(pick(scratch, Scratch::branch));
   norm_forward(c, c.rows.own(pick(saved, Saved::norm1)), pick(saved, Saved::mean1),
                pick(saved, Saved::rstd1), x_in, w.norm1, w.norm1_bias);
   c.rows.gather(pick(saved, Saved::norm1));
   attention_forward(c, layer, w, saved, scratch);
-  c.backend.add(x_mid, x_in, branch);
+  c.backend.add(x_mid, x_in, c.rows.own(pick(scratch, Scratch::branch)));
   norm_forward(c, c.rows.own(pick(saved, Saved::norm2)), pick(saved, Saved::mean2),
                pick(saved, Saved::rstd2), x_mid, w.norm2, w.norm2_bias);
   c.rows.gather(pick(saved, Saved::norm2));
+}
+
+}  // namespace
+
+void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                   const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
+                   TensorView x_out) {
+  block_body(c, layer, w, saved, scratch);
   mlp_forward(c, layer, w, saved, scratch);
-  c.backend.add(x_out, x_mid, branch);
+  c.backend.add(x_out, pick(saved, Saved::x_mid), c.rows.own(pick(scratch, Scratch::branch)));
+}
+
+void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,
+                     const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
+                     Recompute recompute) {
+  if (recompute == Recompute::selective) attention_core(c, layer, saved);
+  if (recompute == Recompute::full) {
+    block_body(c, layer, w, saved, scratch);
+    mlp_hidden(c, w, saved);
+  }
 }
 
 void block_backward(const BlockContext& c, int layer, const LayerWeights& w,

@@ -52,6 +52,11 @@ void norm_backward(const BlockContext& c, TensorView d_x, TensorView d_gain, Ten
 void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
                    const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
                    TensorView x_out);
+// Makes again what `recompute` did not keep, from what it kept: attention's output from qkv, or
+// everything from x_in. The same operations on the same values, so the same bits.
+void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,
+                     const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
+                     Recompute recompute);
 // scratch[d_x] comes in as the gradient of x_out and leaves as that of x_in; weight gradients add.
 void block_backward(const BlockContext& c, int layer, const LayerWeights& w,
                     const LayerWeights& d_w, const std::vector<TensorView>& saved,
@@ -65,6 +70,10 @@ void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
 void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
                         const LayerWeights& d_w, const std::vector<TensorView>& saved,
                         const std::vector<TensorView>& scratch);
+// The first half of mlp_forward: saved[gate_up] and saved[ffn] from saved[norm2].
+void mlp_hidden(const BlockContext& c, const LayerWeights& w, const std::vector<TensorView>& saved);
+// Attention itself: saved[att] and saved[lse] from saved[qkv].
+void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved);
 void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
                  const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch);
 void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,

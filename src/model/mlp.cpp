@@ -14,11 +14,10 @@ Halves halves(const TensorView& gate_up) {
 
 }  // namespace
 
-void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
-                 const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
+void mlp_hidden(const BlockContext& c, const LayerWeights& w,
+                const std::vector<TensorView>& saved) {
   const TensorView& gate_up = pick(saved, Saved::gate_up);
   const TensorView& ffn = pick(saved, Saved::ffn);
-  const TensorView& branch = pick(scratch, Scratch::branch);
   linear_forward(c.backend, gate_up, pick(saved, Saved::norm2), w.gate_up, w.gate_up_bias);
   if (c.model.is_gpt2()) {
     c.backend.gelu(ffn, gate_up);
@@ -26,7 +25,13 @@ void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
     auto const [gate, up] = halves(gate_up);
     c.backend.swiglu(ffn, gate, up);
   }
-  linear_forward(c.backend, branch, ffn, w.down, c.bias_of_sum(w.down_bias));
+}
+
+void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
+                 const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
+  const TensorView& branch = pick(scratch, Scratch::branch);
+  mlp_hidden(c, w, saved);
+  linear_forward(c.backend, branch, pick(saved, Saved::ffn), w.down, c.bias_of_sum(w.down_bias));
   c.rows.sum(branch);
   c.drop_rows(layer, BlockContext::Place::ffn_branch, c.rows.own(branch));
 }

@@ -4,6 +4,7 @@
 
 #include "copus/core/error.h"
 #include "copus/model/rope.h"
+#include "copus/parallel/memory.h"
 #include "model/block.h"
 #include "model/embedding.h"
 #include "model/head.h"
@@ -35,6 +36,15 @@ std::int64_t bytes_of(const std::vector<TensorSpec>& specs) {
   std::int64_t bytes = 0;
   for (const TensorSpec& spec : specs) bytes += spec.bytes();
   return bytes;
+}
+
+// What one layer keeps, or with kept = false what all layers share because it is made again.
+std::vector<TensorSpec> saved_specs(const StageSetup& setup, bool kept) {
+  std::vector<TensorSpec> specs = saved_tensors(setup.model, setup.layout, setup.micro);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (is_kept(static_cast<Saved>(i), setup.recompute) != kept) specs[i].size = {};
+  }
+  return specs;
 }
 
 std::vector<LayerRange> chunks_of(const StageSetup& setup, int pp_rank) {
@@ -84,9 +94,9 @@ BlockContext context_of(const StageSetup& setup, Mesh& mesh, Backend& backend,
 
 std::int64_t Stage::arena_bytes(const StageSetup& setup, int pp_rank) {
   return setup.live * sets_of(setup, chunks_of(setup, pp_rank)) *
-             bytes_of(saved_tensors(setup.model, setup.layout, setup.micro)) +
-         bytes_of(scratch_specs(setup, pp_rank)) + bytes_of(head_specs(setup, pp_rank)) +
-         2 * message_spec(setup).bytes();
+             bytes_of(saved_specs(setup, true)) +
+         bytes_of(saved_specs(setup, false)) + bytes_of(scratch_specs(setup, pp_rank)) +
+         bytes_of(head_specs(setup, pp_rank)) + 2 * message_spec(setup).bytes();
 }
 
 Stage::Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backend& backend,
@@ -102,8 +112,17 @@ Stage::Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backen
   std::int64_t const sets = sets_of(setup, chunks_);
   places_.resize(static_cast<std::size_t>(setup.live));
   for (Place& place : places_) {
-    for (std::int64_t i = 0; i < sets; ++i) {
-      place.saved.push_back(take_all(arena, saved_tensors(setup.model, setup.layout, setup.micro)));
+    for (std::int64_t i = 0; i < sets; ++i)
+      place.saved.push_back(take_all(arena, saved_specs(setup, true)));
+  }
+  // A layer's tensors are its own where they are kept, and the one shared set where they are made
+  // again.
+  std::vector<TensorView> const shared = take_all(arena, saved_specs(setup, false));
+  for (Place& place : places_) {
+    for (std::vector<TensorView>& layer : place.saved) {
+      for (std::size_t i = 0; i < layer.size(); ++i) {
+        if (!is_kept(static_cast<Saved>(i), setup.recompute)) layer[i] = shared[i];
+      }
     }
   }
   scratch_ = take_all(arena, scratch_specs(setup, mesh.coord().pp));
@@ -196,8 +215,10 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch) {
   LayerRange const layers = chunks_[static_cast<std::size_t>(chunk)];
   for (std::int64_t l = layers.end; l-- > layers.begin;) {
     std::size_t const at = static_cast<std::size_t>(l);
-    block_backward(c, static_cast<int>(l), weights_.layers[at], gradients_.layers[at],
-                   place.saved[static_cast<std::size_t>(l - layers.begin)], scratch_);
+    const std::vector<TensorView>& saved = place.saved[static_cast<std::size_t>(l - layers.begin)];
+    block_recompute(c, static_cast<int>(l), weights_.layers[at], saved, scratch_, setup_.recompute);
+    block_backward(c, static_cast<int>(l), weights_.layers[at], gradients_.layers[at], saved,
+                   scratch_);
   }
   if (is_first(chunk)) {
     backend_.upload(pick(scratch_, Scratch::ids),

@@ -38,6 +38,7 @@ StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) 
   setup.live =
       live_peak(mesh.layout(), mesh.coord().pp, most_micro_batches(config, mesh.layout(), micro));
   setup.seed = config.train.seed;
+  setup.recompute = config.parallel.recompute.value_or(Recompute::none);
   return setup;
 }
 
@@ -53,7 +54,7 @@ Trainer::Trainer(const Config& config, Mesh& mesh, std::int64_t micro, Backend& 
       setup_(setup_of(config, mesh, micro)),
       memory_(memory_plan(config.model, mesh.layout(), micro,
                           most_micro_batches(config, mesh.layout(), micro), config.train.precision,
-                          Recompute::none, mesh.coord().pp)),
+                          setup_.recompute, mesh.coord().pp)),
       arena_(backend, memory_.total()),
       owned_(owned_stretches(flat_, mesh.layout(), mesh.coord().dp)),
       optimizer_(table_, flat_, owned_, config.optimizer, backend) {

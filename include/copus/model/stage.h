@@ -34,6 +34,7 @@ struct StageSetup {
   std::int64_t live = 1;  // micro-batches of a chunk whose activations wait at one time (live_peak)
   std::uint64_t seed = 0;  // keys dropout
   StageUse use = StageUse::train;
+  Recompute recompute = Recompute::none;
 };
 
 class Stage {

@@ -170,11 +170,10 @@ TEST_CASE("what this version cannot do is named with key, value and what it take
                       {"parallel.zero", "1"},
                       {"device", "cuda"},
                       {"transport", "mpi"},
-                      {"parallel.recompute", "none"},
+                      {"parallel.recompute", "full"},
                       {"parallel.sequence_parallel", "true"}})
                     .config) == std::vector<std::string>{});
-  for (const auto& [key, value] : Overrides{{"parallel.recompute", "full"},
-                                            {"train.precision", "bf16"},
+  for (const auto& [key, value] : Overrides{{"train.precision", "bf16"},
                                             {"batch_rule.lr", "sqrt"},
                                             {"batch_rule.beta", "half_life"},
                                             {"batch_rule.weight_decay", "timescale"},

@@ -113,6 +113,41 @@ TEST_CASE("kv heads replicated over tp, uneven stages and interleaved stages fol
   CHECK(compare("llama-tied", {2, 2, 2, 1, 2}, 1, true));
 }
 
+TEST_CASE(
+    "recomputation changes no bit of losses and norms, on one rank and on several, with dropout",
+    "[layouts]") {
+  for (const char* name : test::kReferenceNames) {
+    Reference const reference(name);
+    SampleSource const samples = [&](std::int64_t index, std::span<std::int32_t> inputs,
+                                     std::span<std::int32_t> targets) {
+      reference.sample(index, inputs, targets);
+    };
+    for (Layout const& layout : {Layout{}, Layout{1, 2, 2, 1, 0, true}}) {
+      std::vector<std::vector<double>> seen;
+      for (Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        Config config = reference.config(2);
+        config.model.dropout = 0.1;
+        config.parallel.recompute = recompute;
+        std::vector<double> numbers;
+        run_ranks(layout.world(), [&](int rank, Communicator& world) {
+          auto const backend = make_cpu_backend(1);
+          Mesh mesh(world, layout);
+          Trainer trainer(config, mesh, 2, *backend);
+          trainer.read_weights(HfModel(reference.directory, config.model));
+          for (int s = 0; s < 3; ++s) {
+            StepRecord const record = trainer.step(samples, 8);
+            if (rank == 0) numbers.insert(numbers.end(), {record.loss, record.grad_norm});
+          }
+        });
+        seen.push_back(numbers);
+      }
+      CAPTURE(name, to_string(layout));
+      CHECK(seen[1] == seen[0]);
+      CHECK(seen[2] == seen[0]);
+    }
+  }
+}
+
 TEST_CASE("E3: drawn weights have the same hash on every layout") {
   Reference const reference("llama-tied");
   std::vector<std::uint64_t> hashes;
