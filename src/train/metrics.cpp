@@ -21,6 +21,10 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
+nlohmann::json spread(const Spread& s) {
+  return {{"min", s.min}, {"median", s.median}, {"max", s.max}};
+}
+
 // Keeps the whole lines up to and including step `last_step`.
 void cut_after(const std::string& path, std::int64_t last_step) {
   std::ifstream in(path);
@@ -58,22 +62,28 @@ void MetricsFile::write(const nlohmann::json& line) {
 
 void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_per_second,
                        double mfu) {
-  write({{"step", r.step},
-         {"tokens", r.tokens},
-         {"samples", r.samples},
-         {"loss", number(r.loss)},
-         {"grad_norm", number(r.grad_norm)},
-         {"lr", r.lr},
-         {"batch", r.batch},
-         {"micro_batch", r.micro},
-         {"dp", layout.dp},
-         {"tp", layout.tp},
-         {"pp", layout.pp},
-         {"seconds", r.seconds},
-         {"tokens_per_second", number(tokens_per_second)},
-         {"mfu", number(mfu)},
-         {"data_seconds", r.data_seconds},
-         {"peak_memory_bytes", peak_memory_bytes()}});
+  nlohmann::json line{{"step", r.step},
+                      {"tokens", r.tokens},
+                      {"samples", r.samples},
+                      {"loss", number(r.loss)},
+                      {"grad_norm", number(r.grad_norm)},
+                      {"lr", r.lr},
+                      {"batch", r.batch},
+                      {"micro_batch", r.micro},
+                      {"dp", layout.dp},
+                      {"tp", layout.tp},
+                      {"pp", layout.pp},
+                      {"seconds", r.seconds},
+                      {"tokens_per_second", number(tokens_per_second)},
+                      {"mfu", number(mfu)},
+                      {"data_seconds", r.data_seconds},
+                      {"peak_memory_bytes", peak_memory_bytes()}};
+  if (layout.world() > 1) {
+    line["rank_seconds"] = {{"compute", spread(r.compute)},
+                            {"communication", spread(r.communication)},
+                            {"data", spread(r.data)}};
+  }
+  write(line);
 }
 
 void MetricsFile::event(const std::string& name, const Counters& at, nlohmann::json fields) {

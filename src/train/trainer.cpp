@@ -1,5 +1,6 @@
 #include "copus/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <numeric>
@@ -21,6 +22,13 @@ double seconds_since(Clock::time_point start) {
 std::span<std::int32_t> row(std::vector<std::int32_t>& rows, std::int64_t i, std::int64_t length) {
   return std::span(rows).subspan(static_cast<std::size_t>(i * length),
                                  static_cast<std::size_t>(length));
+}
+
+Spread spread_of(std::span<const double> all, std::size_t first, std::size_t step) {
+  std::vector<double> values;
+  for (std::size_t i = first; i < all.size(); i += step) values.push_back(all[i]);
+  std::sort(values.begin(), values.end());
+  return {values.front(), values[values.size() / 2], values.back()};
 }
 
 // The most micro-batches a step of the run has on one data-parallel rank.
@@ -150,6 +158,7 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   std::int64_t const share = mesh_.layout().dp * micro_;
   COPUS_CHECK(batch % share == 0, "a batch is whole micro-batches on every data-parallel rank");
   Clock::time_point const start = Clock::now();
+  double const communication_before = mesh_.communication_seconds();
   StepRecord record;
   load(samples, batch);
   record.data_seconds = seconds_since(start);
@@ -158,11 +167,23 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   sync_->reduce(gradients_);
 
   // all: the step's one scalar reduction. The last stage's first tp rank has a loss; without ZeRO
-  // the data-parallel ranks hold the same gradient.
+  // the data-parallel ranks hold the same gradient; each rank puts its times into places of its
+  // own.
   bool const counts = state_is_cut(mesh_.layout()) || mesh_.coord().dp == 0;
-  double scalars[2] = {mesh_.coord().tp == 0 ? loss_sum : 0.0,
-                       counts ? optimizer_.square_sum(gradients_) : 0.0};
+  double const square_sum = counts ? optimizer_.square_sum(gradients_) : 0.0;
+  double const waited = mesh_.communication_seconds() - communication_before;
+  std::vector<double> scalars(2 + 3 * static_cast<std::size_t>(mesh_.layout().world()), 0.0);
+  scalars[0] = mesh_.coord().tp == 0 ? loss_sum : 0.0;
+  scalars[1] = square_sum;
+  double* const mine = scalars.data() + 2 + 3 * mesh_.all().rank();
+  mine[0] = seconds_since(start) - waited - record.data_seconds;
+  mine[1] = waited;
+  mine[2] = record.data_seconds;
   mesh_.all().all_reduce(std::span<double>(scalars), ReduceOp::sum);
+  std::span<const double> const times = std::span<const double>(scalars).subspan(2);
+  record.compute = spread_of(times, 0, 3);
+  record.communication = spread_of(times, 1, 3);
+  record.data = spread_of(times, 2, 3);
 
   Counters& counters = state_.counters;
   std::int64_t const step_tokens =

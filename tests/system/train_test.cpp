@@ -175,3 +175,60 @@ TEST_CASE(
   CHECK(once.err.find("data.epochs 1") != std::string::npos);
   CHECK(steps_of(here.metrics("once")).size() < steps_of(here.metrics("long")).size());
 }
+
+TEST_CASE(
+    "C21: several ranks give the numbers of one, and the record says who computed and who waited") {
+  Workspace const here;
+  prepare(here);
+  REQUIRE(here.copus("train config.json --run-dir one --threads 1").code == 0);
+  Outcome const several = here.copus(
+      "train config.json --run-dir four --ranks 4 --threads 1 --set batch.micro=2 --set "
+      "parallel.dp=2 --set parallel.tp=2 "
+      "--set parallel.zero=1");
+  INFO(several.err);
+  REQUIRE(several.code == 0);
+  std::vector<json> const one = steps_of(here.metrics("one")),
+                          four = steps_of(here.metrics("four"));
+  REQUIRE(four.size() == one.size());
+  for (std::size_t i = 0; i < one.size(); ++i) {
+    CHECK(four[i]["loss"].get<double>() == Approx(one[i]["loss"].get<double>()).epsilon(1e-4));
+    CHECK((four[i]["dp"] == 2 && four[i]["tp"] == 2 && four[i]["pp"] == 1));
+    for (const char* what : {"compute", "communication", "data"}) {
+      json const& spread = four[i]["rank_seconds"][what];
+      CHECK(spread["min"].get<double>() <= spread["median"].get<double>());
+      CHECK(spread["median"].get<double>() <= spread["max"].get<double>());
+    }
+  }
+  CHECK(events_of(here.metrics("one"), "run")[0]["weight_hash"] ==
+        events_of(here.metrics("four"), "run")[0]["weight_hash"]);
+
+  // R1, R10: what four ranks saved, two stages go on with, and one evaluates.
+  Outcome const resumed = here.copus(
+      "train config.json --run-dir four --resume --ranks 2 --threads 1 --set parallel.pp=2 --set "
+      "train.tokens=12800");
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  std::vector<json> const all = steps_of(here.metrics("four"));
+  REQUIRE(all.size() == 50);
+  for (std::size_t i = 0; i < all.size(); ++i) CHECK(all[i]["samples"] == (i + 1) * 8);
+}
+
+TEST_CASE(
+    "L9: a layout that the world cannot hold, or a model cannot be cut into, is refused with what "
+    "to type") {
+  Workspace const here;
+  prepare(here);
+  Outcome const large = here.copus("train config.json --set parallel.dp=2 --set parallel.tp=2");
+  CHECK(large.code == 2);
+  CHECK(large.err.find("mpirun -n 4") != std::string::npos);
+  CHECK(large.err.find("--ranks 4") != std::string::npos);
+  Outcome const uncut = here.copus("train config.json --ranks 3 --set parallel.tp=3");
+  CHECK(uncut.code == 2);
+  CHECK(uncut.err.find("parallel.tp 3 does not divide model.heads 4; nearest that fits: 2 or 4") !=
+        std::string::npos);
+  CHECK_FALSE(here.has("run"));
+  Outcome const idle =
+      here.copus("train config.json --ranks 3 --threads 1 --set parallel.dp=2 --set batch.micro=2");
+  CHECK(idle.code == 0);
+  CHECK(idle.err.find("idle") != std::string::npos);
+}

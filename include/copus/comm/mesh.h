@@ -23,6 +23,9 @@ class Mesh {
   // Of the tp group, those that hold the same kv heads when tp exceeds their number; else of one.
   Communicator& kv_replicas() { return *kv_replicas_; }
 
+  // Time this rank has spent in calls of all its groups so far.
+  double communication_seconds() const { return *seconds_; }
+
   // Splits the tp group once the model's kv heads are known.
   void split_kv(std::int64_t kv_heads);
 
@@ -30,6 +33,7 @@ class Mesh {
   Layout layout_;
   bool active_ = false;
   Coord coord_;
+  std::unique_ptr<double> seconds_ = std::make_unique<double>(0.0);
   std::unique_ptr<Communicator> all_, dp_, tp_, pp_, kv_replicas_;
 };
 

@@ -21,6 +21,11 @@
 
 namespace copus {
 
+// The same quantity on all ranks.
+struct Spread {
+  double min = 0.0, median = 0.0, max = 0.0;
+};
+
 // What one step did; the counts are those after it.
 struct StepRecord {
   std::int64_t step = 0, tokens = 0, samples = 0;
@@ -29,6 +34,8 @@ struct StepRecord {
   double lr = 0.0;
   std::int64_t batch = 0, micro = 0;
   double seconds = 0.0, data_seconds = 0.0;
+  // Over the ranks, up to the step's scalar reduction: who computes long, and who waits for whom.
+  Spread compute, communication, data;
   std::string skip_reason;  // not empty: nothing was updated
 };
 
