@@ -9,6 +9,7 @@
 #include "cli/launch.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/state/checkpoint.h"
 #include "copus/state/hf.h"
 #include "copus/train/loop.h"
 
@@ -37,19 +38,31 @@ Overrides overrides_of(const std::vector<std::string>& assignments,
   return overrides;
 }
 
+// The sizes of a model given by model.from. A run that goes on has its model in its own
+// checkpoints, and what it once started from may be gone.
+void find_model(Config& config, bool resume) {
+  std::string const from = config.model.from;
+  if (resume && !from.empty()) {
+    FoundCheckpoint const found = newest_complete(config.run_dir);
+    if (!found.directory.empty()) config.model.from = found.directory;
+  }
+  resolve_model(config);
+  config.model.from = from;
+}
+
 void run_train(const TrainFlags& flags) {
   std::vector<std::string> problems, warnings;
   Overrides const overrides = overrides_of(flags.set, problems);
   Config config;
   try {
     config = read_config(flags.config_path, overrides, ConfigUse::train, warnings);
-    resolve_model(config);
+    if (!flags.run_dir.empty()) config.run_dir = flags.run_dir;
+    find_model(config, flags.options.resume);
     for (std::string& problem : not_yet(config)) problems.push_back(std::move(problem));
   } catch (const ConfigError& e) {
     problems.insert(problems.end(), e.problems().begin(), e.problems().end());
   }
   if (!problems.empty()) throw ConfigError(problems);
-  if (!flags.run_dir.empty()) config.run_dir = flags.run_dir;
   launch(flags.ranks, flags.options.threads, [&](Communicator& world, int threads) {
     if (world.rank() == 0) {
       for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);

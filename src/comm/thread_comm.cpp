@@ -200,34 +200,54 @@ std::unique_ptr<Communicator> make_single_communicator() {
   return std::make_unique<ThreadCommunicator>(make_world(1), 0);
 }
 
+namespace {
+
+// What a rank's end says of the cause: an empty ConfigError leaves the telling to another rank, a
+// CommError follows from another's failure.
+bool is_cause(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ConfigError& e) {
+    return !e.problems().empty();
+  } catch (const CommError&) {
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
+
+void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
+  for (const std::exception_ptr& failure : failures) {
+    if (failure && is_cause(failure)) std::rethrow_exception(failure);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+}  // namespace
+
 void run_ranks(int size, const std::function<void(int, Communicator&)>& body) {
   std::shared_ptr<ThreadGroup> const world = make_world(size);
-  std::exception_ptr first;
-  std::mutex mutex;
+  std::vector<std::exception_ptr> failures(
+      static_cast<std::size_t>(size));  // each rank writes its own
   auto const rank_body = [&](int rank) {
     ThreadCommunicator communicator(world, rank);
     try {
       body(rank, communicator);
+    } catch (const std::exception& e) {
+      failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      communicator.abort(fmt::format("rank {} failed: {}", rank, e.what()));
     } catch (...) {
-      {
-        std::lock_guard const lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-      std::string reason = fmt::format("rank {} failed", rank);
-      try {
-        throw;
-      } catch (const std::exception& e) {
-        reason += fmt::format(": {}", e.what());
-      } catch (...) {
-      }
-      communicator.abort(reason);
+      failures[static_cast<std::size_t>(rank)] = std::current_exception();
+      communicator.abort(fmt::format("rank {} failed", rank));
     }
   };
   std::vector<std::thread> threads;
   for (int rank = 1; rank < size; ++rank) threads.emplace_back(rank_body, rank);
   rank_body(0);
   for (std::thread& thread : threads) thread.join();
-  if (first) std::rethrow_exception(first);
+  rethrow_cause(failures);
 }
 
 }  // namespace copus

@@ -87,7 +87,7 @@ std::vector<TokenShard> open_shards(const std::vector<std::string>& paths, const
         empty.push_back(path);
         continue;
       }
-      TokenShard shard = TokenShard::open(path);
+      TokenShard shard = TokenShard::open(path, true);
       if (shard.header().tokens == 0) {
         empty.push_back(path);
       } else {

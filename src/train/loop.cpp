@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -92,7 +93,8 @@ Run::Run(Config config, const TrainOptions& options, const Layout& layout, Mesh&
       mesh_(mesh),
       inputs_(std::move(inputs)),
       log_(log),
-      backend_(make_backend(config_.device, options.threads)),
+      backend_(make_backend(mesh.all().size() > 1 ? DeviceChoice::cpu : config_.device,
+                            options.threads)),
       peak_flops_(measured_peak_flops(*backend_)),
       trainer_(config_, mesh_, choose_micro(config_, layout_), *backend_) {
   // all: the ranks measured at the same time, so the sum is what the machine gives them together.
@@ -164,7 +166,7 @@ void Run::start() {
 
 std::string Run::end_reason() {
   const Counters& c = trainer_.state().counters;
-  if (c.skipped_in_a_row > config_.train.max_skipped_steps) {
+  if (c.skipped_in_a_row >= config_.train.max_skipped_steps) {
     return fmt::format("{} steps in a row were not finite (train.max_skipped_steps {})",
                        c.skipped_in_a_row, config_.train.max_skipped_steps);
   }
@@ -256,7 +258,7 @@ RunEnd Run::go() {
     if (evaluation.due(counters.tokens)) evaluate();
     if (checkpoint.due(counters.tokens)) save();
   }
-  bool const failed = counters.skipped_in_a_row > config_.train.max_skipped_steps;
+  bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
   if (!failed) {
     evaluate();
     save();
@@ -265,6 +267,13 @@ RunEnd Run::go() {
       fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));
   if (leads()) metrics_->event("stop", counters, {{"reason", reason}});
   return failed ? RunEnd::failed : RunEnd::done;
+}
+
+bool differ_between_ranks(Communicator& world, const Config& config) {
+  std::uint64_t const hash = std::hash<std::string>{}(to_json(config).dump());
+  std::uint64_t bounds[2] = {hash, ~hash};
+  world.all_reduce(std::span<std::uint64_t>(bounds), ReduceOp::max);
+  return bounds[0] != ~bounds[1];
 }
 
 // What is wrong anywhere stops every rank before anything is written. The ranks that find the same
@@ -292,7 +301,6 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
     problems.push_back(
         "device: cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
   }
-  if (world.size() > 1) config.device = DeviceChoice::cpu;
   bool const processes = world.transport() == "mpi";
   if (config.transport == TransportChoice::mpi && !processes) {
     problems.push_back(
@@ -308,6 +316,11 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
     problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
   }
   RunDirectory const directory{config.run_dir};
+  if (differ_between_ranks(world, config)) {
+    problems.push_back(
+        "the ranks were started with different configurations (another file or --set on some "
+        "host)");
+  }
   RunInputs inputs = open_inputs(config, options.resume, directory, log, problems);
   if (!agreed(world, problems)) return RunEnd::refused;
   if (layout.world() < world.size()) {

@@ -32,7 +32,7 @@ void cut_after(const std::string& path, std::int64_t last_step) {
   std::uintmax_t keep = 0;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     nlohmann::json const object = nlohmann::json::parse(line, nullptr, false);
-    if (object.is_discarded() || object.value("step", std::int64_t{0}) > last_step) break;
+    if (!object.is_object() || object.value("step", std::int64_t{0}) > last_step) break;
     keep += line.size() + 1;
   }
   in.close();

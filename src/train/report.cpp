@@ -22,9 +22,8 @@ std::string schedule_text(const ScheduleConfig& s, const Config& c) {
                          human_count(static_cast<double>(s.warmup_tokens)));
     case ScheduleKind::cosine:
       return fmt::format(
-          "cosine to {:g} x over {} tokens, {} of warm-up", s.min_lr_ratio,
-          human_count(static_cast<double>(s.decay_tokens > 0 ? s.decay_tokens
-                                                             : c.train.tokens - s.warmup_tokens)),
+          "cosine to {:g} x at {} tokens, {} of warm-up", s.min_lr_ratio,
+          human_count(static_cast<double>(s.decay_tokens > 0 ? s.decay_tokens : c.train.tokens)),
           human_count(static_cast<double>(s.warmup_tokens)));
     case ScheduleKind::wsd:
       return fmt::format("warm-up {}, stable, decay over the last {} tokens to {:g} x",

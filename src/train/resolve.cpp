@@ -28,8 +28,10 @@ std::int64_t choose_micro(const Config& config, const Layout& layout) {
   if (common % layout.dp != 0) return 1;  // no micro-batch fits; resolve_layout says so
   common /= layout.dp;
   std::int64_t micro = 1;
+  // Interleaved stages take micro-batches in rounds of pp.
+  std::int64_t const round = layout.virtual_stages > 1 ? layout.pp : 1;
   for (std::int64_t m = 1; m <= common && m * config.model.seq_len <= kTokens; ++m) {
-    if (common % m == 0) micro = m;
+    if (common % (m * round) == 0) micro = m;
   }
   return micro;
 }

@@ -35,12 +35,12 @@ void move_all(Mesh& mesh, const RankTransfer& transfer, const TrainState& from,
   move_state(mesh.all(), transfer, from.v, to.v);
 }
 
-// Rank 0 works on files; the others learn whether it went well, and everybody throws if not.
-void agree(Mesh& mesh, const std::exception_ptr& failure, const char* what) {
+// Rank 0 works on files; the others learn whether it went well, and leave the telling to it if not.
+void agree(Mesh& mesh, const std::exception_ptr& failure) {
   double failed = failure ? 1.0 : 0.0;
   mesh.all().all_reduce(std::span(&failed, 1), ReduceOp::max);
   if (failure) std::rethrow_exception(failure);
-  if (failed > 0.0) throw IoError(std::string(what) + " failed on rank 0");
+  if (failed > 0.0) throw ConfigError(std::vector<std::string>{});
 }
 
 // Counters travel as bits: rank 0's words, zeros from the others, added up.
@@ -91,7 +91,7 @@ SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, M
       failure = std::current_exception();
     }
   }
-  agree(mesh, failure, "saving the checkpoint");
+  agree(mesh, failure);
   return saved;
 }
 
@@ -113,7 +113,7 @@ void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh
       failure = std::current_exception();
     }
   }
-  agree(mesh, failure, "reading the checkpoint");
+  agree(mesh, failure);
   share(mesh, counters);
   counters.seed = seed;
   if (several) {

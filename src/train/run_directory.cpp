@@ -1,6 +1,7 @@
 #include "train/run_directory.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -15,6 +16,19 @@ std::string run_directory_problem(const std::string& path, bool resume) {
   bool const exists = fs::exists(path, ignored);
   if (exists && !fs::is_directory(path, ignored)) {
     return fmt::format("run_dir {}: is a file; expected a folder that does not exist yet", path);
+  }
+  // The nearest folder above that is there must be one that can be written.
+  fs::path above = exists ? fs::path(path) : fs::absolute(path, ignored).parent_path();
+  while (!fs::exists(above, ignored) && above.has_relative_path()) above = above.parent_path();
+  if (!fs::is_directory(above, ignored))
+    return fmt::format("run_dir {}: {} is not a folder", path, above.string());
+  if (access(above.c_str(), W_OK) != 0)
+    return fmt::format("run_dir {}: {} cannot be written", path, above.string());
+  if (resume && exists &&
+      !(fs::exists(path + "/config.json", ignored) &&
+        fs::exists(path + "/metrics.jsonl", ignored))) {
+    return fmt::format("--resume: run_dir {} holds no run (no config.json and metrics.jsonl)",
+                       path);
   }
   if (resume && !exists) {
     return fmt::format(

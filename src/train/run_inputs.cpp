@@ -33,10 +33,16 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
   });
   if (resume && directory.empty()) {
     FoundCheckpoint found = newest_complete(run.path);
-    for (const std::string& reason : found.rejected) log.warn(reason);
     inputs.checkpoint = std::move(found.directory);
-    if (inputs.checkpoint.empty())
-      log.info("no complete checkpoint to resume from: starting with the first step");
+    if (!inputs.checkpoint.empty()) {
+      for (const std::string& reason : found.rejected) log.warn(reason);
+    } else if (found.rejected.empty()) {
+      log.info("no checkpoint to resume from yet: starting with the first step");
+    } else {
+      // Starting over would overwrite the record of what was trained.
+      problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run.path));
+      problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
+    }
   }
   if (inputs.checkpoint.empty() && !config.model.from.empty()) {
     collect([&] { inputs.weights.emplace(config.model.from, config.model); });

@@ -22,9 +22,8 @@ double learning_rate(const OptimizerConfig& optimizer, const ScheduleConfig& sch
     case ScheduleKind::constant:
       return peak;
     case ScheduleKind::cosine: {
-      std::int64_t const length =
-          schedule.decay_tokens > 0 ? schedule.decay_tokens : total_tokens - schedule.warmup_tokens;
-      double const done = ratio(tokens - schedule.warmup_tokens, length);
+      std::int64_t const end = schedule.decay_tokens > 0 ? schedule.decay_tokens : total_tokens;
+      double const done = ratio(tokens - schedule.warmup_tokens, end - schedule.warmup_tokens);
       return floor + (peak - floor) * 0.5 * (1.0 + std::cos(std::numbers::pi * done));
     }
     case ScheduleKind::wsd: {

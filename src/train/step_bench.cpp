@@ -38,6 +38,7 @@ double median(std::vector<double> values) {
 StepBench bench_step(const Config& config, Backend& backend, int steps, double peak_flops,
                      double bandwidth) {
   TimedBackend timed(backend);
+  timed.pause();
   auto const world = make_single_communicator();
   Mesh mesh(*world, Layout{});
   Trainer trainer(config, mesh, choose_micro(config, Layout{}), timed);
@@ -49,7 +50,6 @@ StepBench bench_step(const Config& config, Backend& backend, int steps, double p
       seconds.push_back(trainer.step(tokens, config.batch.sequences).seconds);
     return seconds;
   };
-  timed.pause();
   run(2);
   std::vector<double> const seconds = run(steps);
   // The parts come from steps of their own: waiting for each operation costs a GPU its overlap.

@@ -121,7 +121,7 @@ TEST_CASE("R8, R9, S5: half a run and its resume equal the whole run, bit for bi
   REQUIRE(here.copus("train config.json --run-dir whole --threads 1").code == 0);
   // Stopped in the middle: the schedule still counts towards 10240 tokens.
   REQUIRE(here.copus("train config.json --run-dir half --threads 1 --set train.tokens=5120 --set "
-                     "schedule.decay_tokens=9216")
+                     "schedule.decay_tokens=10240")
               .code == 0);
   Outcome const resumed = here.copus("train config.json --run-dir half --resume --threads 1");
   INFO(resumed.err);

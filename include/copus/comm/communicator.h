@@ -60,7 +60,8 @@ class Communicator {
 std::unique_ptr<Communicator> make_single_communicator();
 
 // Runs body(rank, communicator) on `size` threads of this process and returns when all have ended.
-// When bodies throw, the first exception is rethrown here; the others were aborted by it.
+// When bodies throw, the cause is rethrown here: that of the lowest rank which did not merely
+// follow from another's failure.
 void run_ranks(int size, const std::function<void(int, Communicator&)>& body);
 
 }  // namespace copus

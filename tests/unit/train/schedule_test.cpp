@@ -27,8 +27,8 @@ TEST_CASE("a cosine schedule warms up, peaks, and reaches its floor exactly on t
 }
 
 TEST_CASE("decay_tokens ends a cosine early and the floor holds from there") {
-  ScheduleConfig const s{ScheduleKind::cosine, 0, 4000, 0.0};
-  CHECK(learning_rate(peak(2.0), s, 10000, 2000) == Approx(1.0));
+  ScheduleConfig const s{ScheduleKind::cosine, 1000, 4000, 0.0};
+  CHECK(learning_rate(peak(2.0), s, 10000, 2500) == Approx(1.0));
   CHECK(learning_rate(peak(2.0), s, 10000, 4000) == Approx(0.0).margin(1e-15));
   CHECK(learning_rate(peak(2.0), s, 10000, 9000) == Approx(0.0).margin(1e-15));
 }
