@@ -203,6 +203,7 @@ void MpiCommunicator::all_gather(TensorView out, const TensorView& x) {
               "all_gather makes size() equal pieces");
   auto* const all = static_cast<std::byte*>(out.data);
   std::byte* const mine = all + x.bytes() * rank_;
+  if (x.bytes() == 0) return;
   if (mine != x.data) std::memmove(mine, x.data, static_cast<std::size_t>(x.bytes()));
   ring_gather(all, x.dtype, equal_pieces(out.numel(), size_));
 }

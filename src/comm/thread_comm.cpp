@@ -15,6 +15,11 @@
 namespace copus {
 namespace {
 
+// An empty tensor may have no address.
+void copy_bytes(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
+}
+
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
@@ -90,7 +95,7 @@ void ThreadCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
                   out.dtype == x.dtype,
               "reduce_scatter takes size() equal pieces");
   if (size() == 1) {
-    if (out.data != x.data) std::memcpy(out.data, x.data, static_cast<std::size_t>(x.bytes()));
+    if (out.data != x.data) copy_bytes(out.data, x.data, x.bytes());
     return;
   }
   group_->enter(rank_, {.operation = "reduce_scatter", .data = x.data, .bytes = x.bytes()});
@@ -107,8 +112,7 @@ void ThreadCommunicator::all_gather(TensorView out, const TensorView& x) {
     int const r =
         (rank_ + i) % size();  // everybody starts with its own: no two read one peer at once
     auto* const to = static_cast<std::byte*>(out.data) + x.bytes() * r;
-    if (to != group_->of(r).data)
-      std::memcpy(to, group_->of(r).data, static_cast<std::size_t>(x.bytes()));
+    if (to != group_->of(r).data) copy_bytes(to, group_->of(r).data, x.bytes());
   }
   group_->leave();
 }
@@ -118,8 +122,7 @@ void ThreadCommunicator::broadcast(TensorView x, int root) {
               "broadcast takes a contiguous tensor and a rank of the group");
   if (size() == 1) return;
   group_->enter(rank_, {.operation = "broadcast", .data = x.data, .bytes = x.bytes()});
-  if (rank_ != root)
-    std::memcpy(x.data, group_->of(root).data, static_cast<std::size_t>(x.bytes()));
+  if (rank_ != root) copy_bytes(x.data, group_->of(root).data, x.bytes());
   group_->leave();
 }
 
@@ -137,9 +140,7 @@ void ThreadCommunicator::exchange(std::span<const Parcel> sends, std::span<const
     for (const Parcel& receive : receives) {
       Envelope& envelope = group_->next(receive.peer, rank_);
       bool const fits = envelope.data->bytes() == receive.data.bytes();
-      if (fits)
-        std::memcpy(receive.data.data, envelope.data->data,
-                    static_cast<std::size_t>(receive.data.bytes()));
+      if (fits) copy_bytes(receive.data.data, envelope.data->data, receive.data.bytes());
       std::int64_t const sent = envelope.data->bytes();
       group_->finish(envelope);
       COPUS_CHECK(fits, fmt::format("rank {} expects {} bytes from {}, which sent {}", rank_,
