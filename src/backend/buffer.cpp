@@ -25,10 +25,18 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+Arena::Arena(std::shared_ptr<Buffer> buffer, std::int64_t bytes, End end)
+    : buffer_(std::move(buffer)), bytes_(bytes), end_(end) {
+  COPUS_CHECK(bytes_ <= buffer_->bytes(), "an arena lies within its buffer");
+  COPUS_CHECK(end_ == End::low || buffer_->bytes() % 64 == 0, "its high end is aligned");
+}
+
 TensorView Arena::take(DType dtype, std::initializer_list<std::int64_t> sizes) {
-  TensorView view(buffer_.data() + used_, dtype, sizes);
+  TensorView view(nullptr, dtype, sizes);
+  std::int64_t const begin = used_;
   used_ += aligned(view.bytes());
-  COPUS_CHECK(used_ <= buffer_.bytes(), "the arena holds what the memory plan says");
+  COPUS_CHECK(used_ <= bytes_, "the arena holds what the memory plan says");
+  view.data = buffer_->data() + (end_ == End::low ? begin : buffer_->bytes() - used_);
   return view;
 }
 

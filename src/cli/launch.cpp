@@ -42,7 +42,7 @@ void warn_of_processors(int ranks_here, int threads, const char* remedy) {
 void launch_threads(int ranks, int threads, const RankBody& body) {
   int const share = threads > 0 ? threads : std::max(1, usable_processors() / ranks);
   warn_of_processors(ranks, share, "; --threads or --ranks asks for less");
-  run_ranks(ranks, [&](int, Communicator& world) { body(world, share); });
+  run_ranks(ranks, [&](int, Communicator& world) { body(world, {share, ranks}); });
 }
 
 void launch_mpi(int threads, const RankBody& body) {
@@ -57,7 +57,7 @@ void launch_mpi(int threads, const RankBody& body) {
                        "; mpirun --bind-to none lets a rank use more than one");
   }
   try {
-    body(*world, share);
+    body(*world, {share, here});
   } catch (const ConfigError&) {
     throw;  // every rank stops at the same place
   } catch (const std::exception& e) {

@@ -13,7 +13,11 @@ namespace copus {
 // (mpirun, srun) started this process, as the one rank it is. `threads` 0 becomes this rank's share
 // of the processors. `ranks` beside a launcher is a ConfigError that says what to type. An
 // exception on one rank ends all.
-using RankBody = std::function<void(Communicator& world, int threads)>;
+struct RankShare {
+  int threads = 1;     // of the processors
+  int ranks_here = 1;  // on this host
+};
+using RankBody = std::function<void(Communicator& world, const RankShare& share)>;
 void launch(std::optional<int> ranks, int threads, const RankBody& body);
 
 }  // namespace copus

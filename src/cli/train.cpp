@@ -63,12 +63,13 @@ void run_train(const TrainFlags& flags) {
     problems.insert(problems.end(), e.problems().begin(), e.problems().end());
   }
   if (!problems.empty()) throw ConfigError(problems);
-  launch(flags.ranks, flags.options.threads, [&](Communicator& world, int threads) {
+  launch(flags.ranks, flags.options.threads, [&](Communicator& world, const RankShare& share) {
     if (world.rank() == 0) {
       for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
     }
     TrainOptions options = flags.options;
-    options.threads = threads;
+    options.threads = share.threads;
+    options.ranks_here = share.ranks_here;
     switch (train(config, options, world)) {
       case RunEnd::done:
         return;

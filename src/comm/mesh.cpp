@@ -7,25 +7,34 @@
 
 namespace copus {
 
-Mesh::Mesh(Communicator& world, const Layout& layout) : layout_(layout) {
+MeshGroups::MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads) {
   COPUS_CHECK(layout.world() <= world.size(), "a layout has no more ranks than the world");
-  active_ = world.rank() < layout.world();
-  auto const timed = [this](std::unique_ptr<Communicator> group) -> std::unique_ptr<Communicator> {
-    return std::make_unique<TimedCommunicator>(std::move(group), *seconds_);
+  auto const timed = [](std::unique_ptr<Communicator> group, GroupTraffic& traffic) {
+    return std::make_unique<TimedCommunicator>(std::move(group), traffic);
   };
-  auto group = world.split(active_ ? 0 : -1, world.rank());
-  if (!active_) return;
-  all_ = timed(std::move(group));
-  coord_ = coord_of(layout, world.rank());
-  dp_ = timed(all_->split(coord_.pp * layout.tp + coord_.tp, coord_.dp));
-  tp_ = timed(all_->split(coord_.pp * layout.dp + coord_.dp, coord_.tp));
-  pp_ = timed(all_->split(coord_.dp * layout.tp + coord_.tp, coord_.pp));
+  bool const active = world.rank() < layout.world();
+  auto group = world.split(active ? 0 : -1, world.rank());
+  if (!active) return;
+  all_ = timed(std::move(group), all_traffic_);
+  Coord const at = coord_of(layout, world.rank());
+  dp_ = timed(all_->split(at.pp * layout.tp + at.tp, at.dp), dp_traffic_);
+  tp_ = timed(all_->split(at.pp * layout.dp + at.dp, at.tp), tp_traffic_);
+  pp_ = timed(all_->split(at.dp * layout.tp + at.tp, at.pp), pp_traffic_);
+  std::int64_t const replicas = std::max<std::int64_t>(1, layout.tp / kv_heads);
+  kv_replicas_ = timed(tp_->split(static_cast<int>(at.tp / replicas), at.tp), tp_traffic_);
 }
 
-void Mesh::split_kv(std::int64_t kv_heads) {
-  std::int64_t const replicas = std::max<std::int64_t>(1, layout_.tp / kv_heads);
-  kv_replicas_ = std::make_unique<TimedCommunicator>(
-      tp_->split(static_cast<int>(coord_.tp / replicas), coord_.tp), *seconds_);
+Mesh::Mesh(std::shared_ptr<MeshGroups> groups, const Layout& layout, int rank)
+    : layout_(layout), active_(rank < layout.world()), groups_(std::move(groups)) {
+  if (active_) coord_ = coord_of(layout, rank);
+}
+
+Mesh::Mesh(Communicator& world, const Layout& layout, std::int64_t kv_heads)
+    : Mesh(std::make_shared<MeshGroups>(world, layout, kv_heads), layout, world.rank()) {}
+
+double Mesh::communication_seconds() const {
+  return groups_->all_traffic_.seconds + groups_->tp_traffic_.seconds +
+         groups_->pp_traffic_.seconds;
 }
 
 }  // namespace copus

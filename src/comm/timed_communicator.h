@@ -1,52 +1,55 @@
-// A communicator that runs another one's calls and adds up the time spent in them: who waits, and
-// how long.
+// A communicator that runs another one's calls and adds up what passes through: who waits, how
+// long, for how many bytes.
 #pragma once
 #include <chrono>
 #include <utility>
 
 #include "copus/comm/communicator.h"
+#include "copus/comm/group_traffic.h"
 
 namespace copus {
 
 class TimedCommunicator final : public Communicator {
  public:
-  // `seconds` is shared by all groups of a rank and outlives this.
-  TimedCommunicator(std::unique_ptr<Communicator> inner, double& seconds)
-      : inner_(std::move(inner)), seconds_(seconds) {}
+  // `traffic` outlives this; one thread at a time calls.
+  TimedCommunicator(std::unique_ptr<Communicator> inner, GroupTraffic& traffic)
+      : inner_(std::move(inner)), traffic_(traffic) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string transport() const override { return inner_->transport(); }
   void all_reduce(TensorView x, ReduceOp op) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, 2 * shared(x.bytes()));
     inner_->all_reduce(x, op);
   }
   void all_reduce(std::span<double> values, ReduceOp op) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, 2 * shared(static_cast<std::int64_t>(values.size_bytes())));
     inner_->all_reduce(values, op);
   }
   void all_reduce(std::span<std::uint64_t> values, ReduceOp op) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, 2 * shared(static_cast<std::int64_t>(values.size_bytes())));
     inner_->all_reduce(values, op);
   }
   void reduce_scatter(TensorView out, const TensorView& x) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, shared(x.bytes()));
     inner_->reduce_scatter(out, x);
   }
   void all_gather(TensorView out, const TensorView& x) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, shared(out.bytes()));
     inner_->all_gather(out, x);
   }
   void broadcast(TensorView x, int root) override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, size() > 1 ? x.bytes() : 0);
     inner_->broadcast(x, root);
   }
   void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override {
-    Clock const clock(seconds_);
+    std::int64_t bytes = 0;
+    for (const Parcel& parcel : sends) bytes += parcel.data.bytes();
+    Clock const clock(traffic_, bytes);
     inner_->exchange(sends, receives);
   }
   void barrier() override {
-    Clock const clock(seconds_);
+    Clock const clock(traffic_, 0);
     inner_->barrier();
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -56,15 +59,21 @@ class TimedCommunicator final : public Communicator {
 
  private:
   struct Clock {
-    explicit Clock(double& seconds) : seconds_(seconds) {}
-    ~Clock() {
-      seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    Clock(GroupTraffic& traffic, std::int64_t bytes) : traffic_(traffic) {
+      traffic.bus_bytes += bytes;
     }
-    double& seconds_;
+    ~Clock() {
+      traffic_.seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    }
+    GroupTraffic& traffic_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
+  // Of `bytes` that all ranks share, what one rank has to send at least.
+  std::int64_t shared(std::int64_t bytes) const { return bytes * (size() - 1) / size(); }
+
   std::unique_ptr<Communicator> inner_;
-  double& seconds_;
+  GroupTraffic& traffic_;
 };
 
 }  // namespace copus

@@ -116,6 +116,8 @@ void check_script(const Config& config, Problems& problems) {
   Cut cut = cut_of(config);
   std::vector<BatchStep> batches = steps_of(config.batch);
   std::int64_t last_step = 0, last_tokens = -1;
+  int pp = config.parallel.pp.value_or(1);
+  int virtual_stages = config.parallel.virtual_stages.value_or(1);
   for (std::size_t i = 0; i < config.adapt.script.size(); ++i) {
     const ScriptedSwitch& entry = config.adapt.script[i];
     std::string const where = fmt::format("adapt.script[{}]", i);
@@ -128,11 +130,13 @@ void check_script(const Config& config, Problems& problems) {
     last_step = entry.step.value_or(last_step);
     last_tokens = entry.tokens.value_or(last_tokens);
     cut.dp = entry.dp.value_or(static_cast<int>(cut.dp));
-    if (cut.group > 1) cut.group = entry.pp.value_or(static_cast<int>(cut.group));
+    pp = entry.pp.value_or(pp);
+    virtual_stages = entry.virtual_stages.value_or(virtual_stages);
+    cut.group = virtual_stages > 1 ? pp : 1;
     cut.micro = entry.micro.value_or(cut.micro);
     cut.micro_given = cut.micro_given || entry.micro.has_value();
     if (entry.batch) batches = {{0, *entry.batch}};
-    if (!entry.batch && !entry.dp && !entry.pp && !entry.micro) continue;
+    if (!entry.batch && !entry.dp && !entry.pp && !entry.micro && !entry.virtual_stages) continue;
     for (const BatchStep& step : batches) check_batch(where, step.sequences, cut, problems);
   }
 }

@@ -29,12 +29,7 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   refusals.word(config.train.precision, Precision::fp32, "train.precision");
-  refusals.word(config.batch_rule.lr, LrRule::none, "batch_rule.lr");
-  refusals.word(config.batch_rule.beta, BetaRule::fixed, "batch_rule.beta");
-  refusals.word(config.batch_rule.weight_decay, DecayRule::fixed, "batch_rule.weight_decay");
   refusals.word(config.adapt.mode, AdaptMode::off, "adapt.mode");
-  refusals.add(!config.adapt.script.empty(), "adapt.script",
-               fmt::format("a list of {}", config.adapt.script.size()), "an empty list");
   refusals.add(config.gns != GnsConfig{}, "gns", "a noise scale estimated as asked",
                "only the section's defaults (nothing is estimated)");
   refusals.add(config.checkpoint.async, "checkpoint.async", "true",

@@ -252,6 +252,9 @@ const Table<ScriptedSwitch>& script_table() {
       key_row<S>("dp", at(&S::dp), ranks),
       key_row<S>("tp", at(&S::tp), ranks),
       key_row<S>("pp", at(&S::pp), ranks),
+      key_row<S>("virtual_stages", at(&S::virtual_stages),
+                 absent_or(small_whole(1, kMostRanks, "a count of chunks a pipeline rank"))),
+      key_row<S>("zero", at(&S::zero), absent_or(small_whole(0, 1, "a ZeRO stage"))),
   };
   return kTable;
 }

@@ -81,7 +81,7 @@ TensorSpec message_spec(const StageSetup& setup) {
   return spec;
 }
 
-BlockContext context_of(const StageSetup& setup, Mesh& mesh, Backend& backend,
+BlockContext context_of(const StageSetup& setup, const Mesh& mesh, Backend& backend,
                         const MicroBatch& batch, bool training) {
   return {setup.model,       setup.layout,
           backend,           {mesh.tp(), setup.layout.sequence_parallel},
@@ -99,7 +99,7 @@ std::int64_t Stage::arena_bytes(const StageSetup& setup, int pp_rank) {
          bytes_of(head_specs(setup, pp_rank)) + 2 * message_spec(setup).bytes();
 }
 
-Stage::Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backend& backend,
+Stage::Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, Backend& backend,
              Arena& arena, const TensorView& weights, const TensorView& gradients)
     : setup_(setup),
       mesh_(mesh),
@@ -129,10 +129,12 @@ Stage::Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backen
   head_ = take_all(arena, head_specs(setup, mesh.coord().pp));
   output_ = take(arena, message_spec(setup));
   output_gradient_ = take(arena, message_spec(setup));
-  if (!setup.model.is_gpt2()) {
-    backend.upload(pick(scratch_, Scratch::rope),
-                   rope_table(setup.model, setup.model.seq_len).data());
-  }
+}
+
+void Stage::prepare() {
+  if (setup_.model.is_gpt2()) return;
+  backend_.upload(pick(scratch_, Scratch::rope),
+                  rope_table(setup_.model, setup_.model.seq_len).data());
 }
 
 bool Stage::is_first(int chunk) const {
@@ -200,7 +202,8 @@ void Stage::forward(std::int64_t micro, int chunk, const MicroBatch& batch) {
   run_forward(place, batch, true);
 }
 
-double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch) {
+double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
+                       const GradientReady& ready) {
   COPUS_CHECK(setup_.use == StageUse::train, "only a stage with gradients trains");
   Place& place = place_of(micro, chunk);
   BlockContext const c = context_of(setup_, mesh_, backend_, batch, true);
@@ -209,6 +212,7 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch) {
   if (is_last(chunk)) {
     loss = head_loss_and_backward(c, weights_, gradients_, head_, pick(scratch_, Scratch::targets),
                                   d_x, host_losses_);
+    ready(setup_.model.layers);
   } else {
     backend_.copy(d_x, output_gradient_);
   }
@@ -219,12 +223,14 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch) {
     block_recompute(c, static_cast<int>(l), weights_.layers[at], saved, scratch_, setup_.recompute);
     block_backward(c, static_cast<int>(l), weights_.layers[at], gradients_.layers[at], saved,
                    scratch_);
+    ready(l);
   }
   if (is_first(chunk)) {
     backend_.upload(pick(scratch_, Scratch::ids),
                     batch.ids.data());  // other micro-batches came in between
     embedding_backward(c, gradients_, d_x, pick(scratch_, Scratch::ids),
                        pick(scratch_, Scratch::branch));
+    ready(-1);
   }
   place.micro = -1;
   return loss;

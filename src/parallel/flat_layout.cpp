@@ -63,11 +63,6 @@ bool held_by(const ModelConfig& model, const Layout& layout, const Param& param,
 
 // Tensors of one bucket have one of these: embedding and positions, each layer, final norm and
 // head.
-std::int64_t bucket_key(const ModelConfig& model, const Param& param) {
-  if (param.layer >= 0) return param.layer;
-  return param.role == Role::embed || param.role == Role::positions ? -1 : model.layers;
-}
-
 struct FlatWriter {
   FlatLayout flat;
   std::int64_t dp;
@@ -90,6 +85,11 @@ struct FlatWriter {
 
 }  // namespace
 
+std::int64_t bucket_layer(const ModelConfig& model, const Param& param) {
+  if (param.layer >= 0) return param.layer;
+  return param.role == Role::embed || param.role == Role::positions ? -1 : model.layers;
+}
+
 const LocalParam* FlatLayout::find(const std::vector<Param>& table, Role role, int layer) const {
   for (const LocalParam& local : params) {
     const Param& param = table[static_cast<std::size_t>(local.param)];
@@ -104,7 +104,7 @@ FlatLayout flat_layout(const ModelConfig& model, const Layout& layout, int tp_ra
   std::int64_t open_key = -2;  // no bucket's key
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (!held_by(model, layout, table[i], pp_rank)) continue;
-    if (std::int64_t const key = bucket_key(model, table[i]); key != open_key) {
+    if (std::int64_t const key = bucket_layer(model, table[i]); key != open_key) {
       out.close_bucket();
       out.open_bucket();
       open_key = key;

@@ -1,11 +1,11 @@
 #include "copus/state/initialize.h"
 
-#include <bit>
 #include <functional>
 #include <thread>
 
 #include "copus/core/error.h"
 #include "copus/core/rng.h"
+#include "state/element_hash.h"
 
 namespace copus {
 namespace {
@@ -40,13 +40,6 @@ void on_all_cores(std::int64_t n, const std::function<void(std::int64_t, std::in
 std::uint64_t first_element(const Param& param, const LocalParam& local, std::int64_t row) {
   return static_cast<std::uint64_t>((local.box.begin[0] + row) * param.size[1] +
                                     local.box.begin[1]);
-}
-
-// A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's).
-std::uint64_t mix(std::uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-  return x ^ (x >> 31);
 }
 
 }  // namespace
@@ -99,18 +92,13 @@ std::uint64_t weight_hash(const std::vector<Param>& table, const FlatLayout& lay
     if (!local.counted) continue;
     const Param& param = table[static_cast<std::size_t>(local.param)];
     std::int64_t const cols = local.local_size[1];
-    std::uint64_t const salt = mix(static_cast<std::uint64_t>(local.param) + 1);
+    std::uint64_t const salt = detail::tensor_salt(local.param, 0);
     for_rows(local, weights, [&](std::int64_t row, std::int64_t count, TensorView view) {
       host.resize(static_cast<std::size_t>(view.numel()));
       backend.download(host.data(), view);
       for (std::int64_t r = 0; r < count; ++r) {
-        std::uint64_t const first = first_element(param, local, row + r);
-        for (std::int64_t c = 0; c < cols; ++c) {
-          std::uint64_t const bits =
-              std::bit_cast<std::uint32_t>(host[static_cast<std::size_t>(r * cols + c)]);
-          hash += mix((first + static_cast<std::uint64_t>(c)) * 0x9E3779B97F4A7C15ull ^ salt ^
-                      bits << 32);
-        }
+        hash += detail::row_hash(host.data() + r * cols, cols, first_element(param, local, row + r),
+                                 salt);
       }
     });
   }

@@ -45,7 +45,7 @@ class EvalProgress {
 
 }  // namespace
 
-EvalRecord evaluate(Stage& stage, Mesh& mesh, const EvalSet& data, std::int64_t micro,
+EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::int64_t micro,
                     std::int64_t seq_len, Log* log) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(micro * seq_len)), targets(ids.size());
   auto const row = [&](std::vector<std::int32_t>& rows, std::int64_t i) {
@@ -80,13 +80,14 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
   setup.micro = std::clamp<std::int64_t>(2048 / model.seq_len, 1, data.windows());
   setup.use = StageUse::evaluate;
   auto const world = make_single_communicator();
-  Mesh mesh(*world, setup.layout);
+  Mesh const mesh(*world, setup.layout, model.kv_heads);
   std::vector<Param> const table = parameter_table(model);
   FlatLayout const flat = flat_layout(model, setup.layout, 0, 0);
   Arena arena(backend,
               Arena::aligned(flat.numel * size_of(DType::f32)) + Stage::arena_bytes(setup, 0));
   TensorView const weights = arena.take(DType::f32, {flat.numel});
   Stage stage(setup, flat, mesh, backend, arena, weights, {});
+  stage.prepare();
   read_weights(table, flat, HfModel(directory, model), backend, weights);
   return evaluate(stage, mesh, data, setup.micro, model.seq_len, &log);
 }

@@ -37,23 +37,19 @@ double Optimizer::square_sum(const TensorView& gradients) const {
   return sum;
 }
 
-void Optimizer::update(TrainState& state, const TensorView& gradients, std::int64_t tokens,
-                       double norm, double lr) const {
-  Counters& counters = state.counters;
-  counters.updates += 1;
-  counters.beta1_product *= config_.beta1;
-  counters.beta2_product *= config_.beta2;
+void Optimizer::update(const TrainState& state, const TensorView& gradients, std::int64_t tokens,
+                       double norm, const StepScalars& step) const {
   double const clip = config_.clip > 0.0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
   float const scale = static_cast<float>(clip / static_cast<double>(tokens));
   math::AdamScalars scalars{};
-  scalars.lr = static_cast<float>(lr);
-  scalars.beta1 = static_cast<float>(config_.beta1);
-  scalars.beta2 = static_cast<float>(config_.beta2);
+  scalars.lr = static_cast<float>(step.lr);
+  scalars.beta1 = static_cast<float>(step.beta1);
+  scalars.beta2 = static_cast<float>(step.beta2);
   scalars.eps = static_cast<float>(config_.eps);
-  scalars.correction1 = static_cast<float>(1.0 - counters.beta1_product);
-  scalars.correction2 = static_cast<float>(1.0 - counters.beta2_product);
+  scalars.correction1 = static_cast<float>(1.0 - state.counters.beta1_product);
+  scalars.correction2 = static_cast<float>(1.0 - state.counters.beta2_product);
   for (const Range& range : ranges_) {
-    scalars.weight_decay = range.decays ? static_cast<float>(config_.weight_decay) : 0.0f;
+    scalars.weight_decay = range.decays ? static_cast<float>(step.weight_decay) : 0.0f;
     auto const part = [&](const TensorView& buffer) {
       return buffer.slice(0, range.state, range.size);
     };

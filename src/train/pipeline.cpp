@@ -14,7 +14,7 @@ TensorView to_receive(Stage& stage, const Message& message) {
                                                 : stage.output_gradient();
 }
 
-void run_exchange(Stage& stage, Mesh& mesh, const Instruction& instruction) {
+void run_exchange(Stage& stage, const Mesh& mesh, const Instruction& instruction) {
   std::vector<Parcel> sends, receives;
   for (const Message& message : instruction.sends)
     sends.push_back({message.peer, to_send(stage, message)});
@@ -26,7 +26,8 @@ void run_exchange(Stage& stage, Mesh& mesh, const Instruction& instruction) {
 
 }  // namespace
 
-double run_pipeline(Stage& stage, Mesh& mesh, std::int64_t count, const MicroBatchOf& batch_of) {
+double run_pipeline(Stage& stage, const Mesh& mesh, std::int64_t count,
+                    const MicroBatchOf& batch_of, const GradientOf& ready) {
   double loss = 0.0;
   for (const Instruction& instruction : pipeline_schedule(mesh.layout(), mesh.coord().pp, count)) {
     switch (instruction.work) {
@@ -34,7 +35,9 @@ double run_pipeline(Stage& stage, Mesh& mesh, std::int64_t count, const MicroBat
         stage.forward(instruction.micro, instruction.chunk, batch_of(instruction.micro));
         break;
       case Work::backward:
-        loss += stage.backward(instruction.micro, instruction.chunk, batch_of(instruction.micro));
+        // Each chunk's backwards come in the order of the micro-batches.
+        loss += stage.backward(instruction.micro, instruction.chunk, batch_of(instruction.micro),
+                               [&](std::int64_t layer) { ready(instruction.micro, layer); });
         break;
       case Work::exchange:
         run_exchange(stage, mesh, instruction);
@@ -44,7 +47,7 @@ double run_pipeline(Stage& stage, Mesh& mesh, std::int64_t count, const MicroBat
   return loss;
 }
 
-double run_forward_only(Stage& stage, Mesh& mesh, std::int64_t count,
+double run_forward_only(Stage& stage, const Mesh& mesh, std::int64_t count,
                         const MicroBatchOf& batch_of) {
   int const pp = mesh.layout().pp, here = mesh.coord().pp;
   double loss = 0.0;

@@ -28,25 +28,18 @@ struct WholeState {
   }
 };
 
-void move_all(Mesh& mesh, const RankTransfer& transfer, const TrainState& from,
-              const TrainState& to) {
-  move_state(mesh.all(), transfer, from.master, to.master);
-  move_state(mesh.all(), transfer, from.m, to.m);
-  move_state(mesh.all(), transfer, from.v, to.v);
-}
-
 // Rank 0 works on files; the others learn whether it went well, and leave the telling to it if not.
-void agree(Mesh& mesh, const std::exception_ptr& failure) {
+void agree(Communicator& world, const std::exception_ptr& failure) {
   double failed = failure ? 1.0 : 0.0;
-  mesh.all().all_reduce(std::span(&failed, 1), ReduceOp::max);
+  world.all_reduce(std::span(&failed, 1), ReduceOp::max);
   if (failure) std::rethrow_exception(failure);
   if (failed > 0.0) throw ConfigError(std::vector<std::string>{});
 }
 
 // Counters travel as bits: rank 0's words, zeros from the others, added up.
-void share(Mesh& mesh, Counters& counters) {
+void share(Communicator& world, Counters& counters) {
   std::uint64_t words[8] = {};
-  if (mesh.all().rank() == 0) {
+  if (world.rank() == 0) {
     auto const word = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
     words[0] = word(counters.step), words[1] = word(counters.tokens),
     words[2] = word(counters.samples);
@@ -55,7 +48,7 @@ void share(Mesh& mesh, Counters& counters) {
     words[6] = std::bit_cast<std::uint64_t>(counters.beta1_product);
     words[7] = std::bit_cast<std::uint64_t>(counters.beta2_product);
   }
-  mesh.all().all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
+  world.all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
   auto const number = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
   counters.step = number(words[0]), counters.tokens = number(words[1]),
   counters.samples = number(words[2]);
@@ -67,17 +60,18 @@ void share(Mesh& mesh, Counters& counters) {
 
 }  // namespace
 
-SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Mesh& mesh,
-                         Trainer& trainer, const TokenizerIdentity& tokenizer, std::int64_t keep) {
-  int const rank = mesh.all().rank();
+SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Trainer& trainer,
+                         const TokenizerIdentity& tokenizer, std::int64_t keep) {
+  Communicator& world = trainer.world();
+  int const rank = world.rank();
   TrainState state = trainer.state();
-  bool const several = mesh.layout().world() > 1;
+  bool const several = trainer.layout().world() > 1;
   WholeState whole(model, rank == 0 && several);
   if (several) {
     RankTransfer const transfer =
-        rank_transfer(transfer_plan(model, mesh.layout(), Layout{}), rank);
+        rank_transfer(transfer_plan(model, trainer.layout(), Layout{}), rank);
     TrainState const gathered = whole.views(state.counters);
-    move_all(mesh, transfer, state, gathered);
+    move_state(world, transfer, state, gathered);
     state = gathered;
   }
   FlatReader const read = several ? host_reader(state) : backend_reader(trainer.backend(), state);
@@ -91,14 +85,14 @@ SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, M
       failure = std::current_exception();
     }
   }
-  agree(mesh, failure);
+  agree(world, failure);
   return saved;
 }
 
-void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh,
-              Trainer& trainer) {
-  int const rank = mesh.all().rank();
-  bool const several = mesh.layout().world() > 1;
+void load_run(const std::string& directory, const ModelConfig& model, Trainer& trainer) {
+  Communicator& world = trainer.world();
+  int const rank = world.rank();
+  bool const several = trainer.layout().world() > 1;
   WholeState whole(model, rank == 0 && several);
   TrainState target = several ? whole.views({}) : trainer.state();
   std::uint64_t const seed = trainer.state().counters.seed;
@@ -113,13 +107,13 @@ void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh
       failure = std::current_exception();
     }
   }
-  agree(mesh, failure);
-  share(mesh, counters);
+  agree(world, failure);
+  share(world, counters);
   counters.seed = seed;
   if (several) {
     RankTransfer const transfer =
-        rank_transfer(transfer_plan(model, Layout{}, mesh.layout()), rank);
-    move_all(mesh, transfer, target, trainer.state());
+        rank_transfer(transfer_plan(model, Layout{}, trainer.layout()), rank);
+    move_state(world, transfer, target, trainer.state());
   }
   trainer.state().counters = counters;
   trainer.take_master();

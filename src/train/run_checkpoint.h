@@ -11,9 +11,9 @@ namespace copus {
 
 // All active ranks together. What was saved comes back on rank 0. While this runs rank 0 holds the
 // whole state once more.
-SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Mesh& mesh,
-                         Trainer& trainer, const TokenizerIdentity& tokenizer, std::int64_t keep);
+SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Trainer& trainer,
+                         const TokenizerIdentity& tokenizer, std::int64_t keep);
 // Fills the trainer's state and compute weights. `directory` is read by rank 0.
-void load_run(const std::string& directory, const ModelConfig& model, Mesh& mesh, Trainer& trainer);
+void load_run(const std::string& directory, const ModelConfig& model, Trainer& trainer);
 
 }  // namespace copus

@@ -40,8 +40,7 @@ StepBench bench_step(const Config& config, Backend& backend, int steps, double p
   TimedBackend timed(backend);
   timed.pause();
   auto const world = make_single_communicator();
-  Mesh mesh(*world, Layout{});
-  Trainer trainer(config, mesh, choose_micro(config, Layout{}), timed);
+  Trainer trainer(config, *world, Layout{}, choose_micro(config, Layout{}), timed);
   trainer.draw_weights(config.train.seed);
   SampleSource const tokens = made_up_tokens(config.model.vocab);
   auto const run = [&](int count) {

@@ -1,23 +1,18 @@
 #include "copus/train/trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "copus/core/error.h"
 #include "copus/state/initialize.h"
+#include "copus/train/batch_rule.h"
 #include "copus/train/evaluator.h"
 #include "copus/train/pipeline.h"
 #include "copus/train/schedule.h"
+#include "train/stopwatch.h"
 
 namespace copus {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 std::span<std::int32_t> row(std::vector<std::int32_t>& rows, std::int64_t i, std::int64_t length) {
   return std::span(rows).subspan(static_cast<std::size_t>(i * length),
@@ -31,89 +26,60 @@ Spread spread_of(std::span<const double> all, std::size_t first, std::size_t ste
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
-// The most micro-batches a step of the run has on one data-parallel rank.
-std::int64_t most_micro_batches(const Config& config, const Layout& layout, std::int64_t micro) {
-  std::int64_t most = config.batch.sequences;
-  for (const BatchStep& step : config.batch.schedule) most = std::max(most, step.sequences);
-  return std::max<std::int64_t>(1, most / (layout.dp * micro));
-}
-
-StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) {
-  StageSetup setup;
-  setup.model = config.model;
-  setup.layout = mesh.layout();
-  setup.micro = micro;
-  setup.live =
-      live_peak(mesh.layout(), mesh.coord().pp, most_micro_batches(config, mesh.layout(), micro));
-  setup.seed = config.train.seed;
-  setup.recompute = config.parallel.recompute.value_or(Recompute::none);
-  return setup;
-}
-
 }  // namespace
 
-Trainer::Trainer(const Config& config, Mesh& mesh, std::int64_t micro, Backend& backend)
+Trainer::Trainer(const Config& config, Communicator& world, const Layout& layout,
+                 std::int64_t micro, Backend& backend, std::size_t kept_meshes)
     : config_(config),
-      mesh_(mesh),
-      micro_(micro),
+      world_(world),
       backend_(backend),
       table_(parameter_table(config.model)),
-      flat_(flat_layout(config.model, mesh.layout(), mesh.coord().tp, mesh.coord().pp)),
-      setup_(setup_of(config, mesh, micro)),
-      memory_(memory_plan(config.model, mesh.layout(), micro,
-                          most_micro_batches(config, mesh.layout(), micro), config.train.precision,
-                          setup_.recompute, mesh.coord().pp)),
-      arena_(backend, memory_.total()),
-      owned_(owned_stretches(flat_, mesh.layout(), mesh.coord().dp)),
-      optimizer_(table_, flat_, owned_, config.optimizer, backend) {
-  weights_ = arena_.take(DType::f32, {flat_.numel});
-  gradients_ = arena_.take(DType::f32, {flat_.numel});
-  bool const cut = state_is_cut(mesh.layout());
-  std::int64_t const state_numel = cut ? flat_.state_numel / mesh.layout().dp : flat_.state_numel;
-  state_.master = cut ? arena_.take(DType::f32, {state_numel}) : weights_.slice(0, 0, state_numel);
-  state_.m = arena_.take(DType::f32, {state_numel});
-  state_.v = arena_.take(DType::f32, {state_numel});
-  mesh.split_kv(config.model.kv_heads);
-  stage_ = std::make_unique<Stage>(setup_, flat_, mesh, backend, arena_, weights_, gradients_);
-  TensorView tied_buffer;
-  if (config.model.tie_embeddings && mesh.layout().pp > 1 && mesh.coord().pp == 0) {
-    tied_buffer = arena_.take(DType::f32, {flat_.find(table_, Role::embed, -1)->numel()});
-  }
-  sync_ = std::make_unique<GradientSync>(config.model, table_, flat_, mesh, backend, tied_buffer);
-  COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
+      meshes_(world, config.model.kv_heads, kept_meshes),
+      mesh_(meshes_.fetch(layout)),
+      micro_(micro),
+      engine_(make_engine(mesh_, micro)),
+      memory_(engine_memory(config, layout, micro, mesh_.coord().pp)) {
+  state_.counters.seed = config.train.seed;
+  if (!engine_) return;
+  adopt(std::move(engine_));
   backend_.zero(state_.m);
   backend_.zero(state_.v);
-  state_.counters.seed = config.train.seed;
+}
+
+std::unique_ptr<Engine> Trainer::make_engine(const Mesh& mesh, std::int64_t micro) {
+  if (!mesh.active()) return nullptr;
+  std::int64_t const bytes = engine_memory(config_, mesh.layout(), micro, mesh.coord().pp).total();
+  return std::make_unique<Engine>(config_, mesh, micro, backend_, Arena(backend_, bytes));
+}
+
+void Trainer::adopt(std::unique_ptr<Engine> engine) {
+  engine_ = std::move(engine);
+  Counters const counters = state_.counters;
+  state_ = engine_ ? engine_->state() : TrainState{};
+  state_.counters = counters;
+  if (engine_) engine_->prepare();
 }
 
 void Trainer::draw_weights(std::uint64_t seed) {
-  copus::draw_weights(table_, flat_, seed, backend_, weights_);
-  if (!state_is_cut(mesh_.layout())) return;
-  for (const Owned& o : owned_) {
-    backend_.copy(state_.master.slice(0, o.state, o.size), weights_.slice(0, o.flat, o.size));
-  }
+  if (!active()) return;
+  copus::draw_weights(table_, flat(), seed, backend_, engine_->weights());
+  engine_->give_master();
 }
 
 void Trainer::read_weights(const HfModel& model) {
-  copus::read_weights(table_, flat_, model, backend_, weights_);
-  if (!state_is_cut(mesh_.layout())) return;
-  for (const Owned& o : owned_) {
-    backend_.copy(state_.master.slice(0, o.state, o.size), weights_.slice(0, o.flat, o.size));
-  }
+  if (!active()) return;
+  copus::read_weights(table_, flat(), model, backend_, engine_->weights());
+  engine_->give_master();
 }
 
 void Trainer::take_master() {
-  if (state_is_cut(mesh_.layout())) {
-    for (const Owned& o : owned_) {
-      backend_.copy(weights_.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
-    }
-  }
-  sync_->gather(weights_);
+  if (active()) engine_->take_master();
 }
 
 std::uint64_t Trainer::weight_hash() {
+  if (!active()) return 0;
   std::uint64_t hash =
-      mesh_.coord().dp == 0 ? copus::weight_hash(table_, flat_, backend_, weights_) : 0;
+      mesh_.coord().dp == 0 ? copus::weight_hash(table_, flat(), backend_, engine_->weights()) : 0;
   // all: each element is counted on one (tp, pp) rank.
   mesh_.all().all_reduce(std::span(&hash, 1), ReduceOp::sum);
   return hash;
@@ -122,7 +88,7 @@ std::uint64_t Trainer::weight_hash() {
 // This rank's micro-batches: the samples of a step are dealt to the data-parallel ranks in one
 // stretch each.
 void Trainer::load(const SampleSource& samples, std::int64_t batch) {
-  std::int64_t const length = config_.model.seq_len, share = batch / mesh_.layout().dp;
+  std::int64_t const length = config_.model.seq_len, share = batch / layout().dp;
   batches_.resize(static_cast<std::size_t>(share / micro_));
   std::int64_t sample = state_.counters.samples + share * mesh_.coord().dp;
   for (HostBatch& host : batches_) {
@@ -138,86 +104,127 @@ void Trainer::load(const SampleSource& samples, std::int64_t batch) {
 // The sum of losses of this rank's micro-batches, on the last stage.
 double Trainer::run_schedule(std::int64_t accumulation) {
   auto const step = static_cast<std::uint32_t>(state_.counters.step + 1);
-  return run_pipeline(*stage_, mesh_, accumulation, [&](std::int64_t micro) {
+  auto const batch_of = [&](std::int64_t micro) {
     const HostBatch& host = batches_[static_cast<std::size_t>(micro)];
     return MicroBatch{host.ids, host.targets, host.first_sample, step};
-  });
+  };
+  return run_pipeline(engine_->stage(), mesh_, accumulation, batch_of,
+                      [&](std::int64_t micro, std::int64_t layer) {
+                        if (micro + 1 == accumulation) engine_->sync().start(layer);
+                      });
 }
 
-void Trainer::update(std::int64_t tokens, double norm, double lr) {
-  optimizer_.update(state_, gradients_, tokens, norm, lr);
-  if (state_is_cut(mesh_.layout())) {
-    for (const Owned& o : owned_) {
-      backend_.copy(weights_.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
+// Forward, backward and the sums over ranks.
+Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch) {
+  Share share;
+  double total = 0.0;
+  GradientSync& sync = engine_->sync();
+  double const waited_before = mesh_.communication_seconds() + sync.exposed_seconds();
+  {
+    Stopwatch const watch(total);
+    {
+      Stopwatch const data_watch(share.data);
+      load(samples, batch);
     }
+    backend_.zero(engine_->gradients());
+    double const loss_sum = run_schedule(batch / (layout().dp * micro_));
+    sync.finish();
+    // The last stage's first tp rank has a loss; without ZeRO the data-parallel ranks hold the same
+    // gradient.
+    share.loss_sum = mesh_.coord().tp == 0 ? loss_sum : 0.0;
+    bool const counts = state_is_cut(layout()) || mesh_.coord().dp == 0;
+    share.square_sum = counts ? engine_->optimizer().square_sum(engine_->gradients()) : 0.0;
   }
-  sync_->gather(weights_);
+  share.communication = mesh_.communication_seconds() + sync.exposed_seconds() - waited_before;
+  share.compute = total - share.communication - share.data;
+  return share;
 }
 
-StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
-  std::int64_t const share = mesh_.layout().dp * micro_;
-  COPUS_CHECK(batch % share == 0, "a batch is whole micro-batches on every data-parallel rank");
-  Clock::time_point const start = Clock::now();
-  double const communication_before = mesh_.communication_seconds();
-  StepRecord record;
-  load(samples, batch);
-  record.data_seconds = seconds_since(start);
-  backend_.zero(gradients_);
-  double const loss_sum = run_schedule(batch / share);
-  sync_->reduce(gradients_);
+// The step's one scalar reduction, over the whole world: idle ranks learn what happened, and each
+// active rank puts its times into places of its own.
+void Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record) {
+  constexpr std::size_t kSums = 2, kTimes = 3;
+  auto const ranks = static_cast<std::size_t>(layout().world());
+  std::vector<double> scalars(kSums + kTimes * ranks, 0.0);
+  scalars[0] = share.loss_sum;
+  scalars[1] = share.square_sum;
+  if (active()) {
+    double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_.rank());
+    mine[0] = share.compute, mine[1] = share.communication, mine[2] = share.data;
+  }
+  world_.all_reduce(std::span<double>(scalars), ReduceOp::sum);
+  record.loss = scalars[0] / static_cast<double>(step_tokens);
+  record.grad_norm = std::sqrt(scalars[1]) / static_cast<double>(step_tokens);
+  std::span<const double> const times = std::span<const double>(scalars).subspan(kSums);
+  record.compute = spread_of(times, 0, kTimes);
+  record.communication = spread_of(times, 1, kTimes);
+  record.data = spread_of(times, 2, kTimes);
+  record.data_seconds = record.data.max;
+}
 
-  // all: the step's one scalar reduction. The last stage's first tp rank has a loss; without ZeRO
-  // the data-parallel ranks hold the same gradient; each rank puts its times into places of its
-  // own.
-  bool const counts = state_is_cut(mesh_.layout()) || mesh_.coord().dp == 0;
-  double const square_sum = counts ? optimizer_.square_sum(gradients_) : 0.0;
-  double const waited = mesh_.communication_seconds() - communication_before;
-  std::vector<double> scalars(2 + 3 * static_cast<std::size_t>(mesh_.layout().world()), 0.0);
-  scalars[0] = mesh_.coord().tp == 0 ? loss_sum : 0.0;
-  scalars[1] = square_sum;
-  double* const mine = scalars.data() + 2 + 3 * mesh_.all().rank();
-  mine[0] = seconds_since(start) - waited - record.data_seconds;
-  mine[1] = waited;
-  mine[2] = record.data_seconds;
-  mesh_.all().all_reduce(std::span<double>(scalars), ReduceOp::sum);
-  std::span<const double> const times = std::span<const double>(scalars).subspan(2);
-  record.compute = spread_of(times, 0, 3);
-  record.communication = spread_of(times, 1, 3);
-  record.data = spread_of(times, 2, 3);
-
+void Trainer::update(std::int64_t tokens, double norm, const StepScalars& scalars) {
   Counters& counters = state_.counters;
-  std::int64_t const step_tokens =
-      batch * config_.model.seq_len;  // training windows are full: every target bears loss
+  counters.updates += 1;
+  counters.beta1_product *= scalars.beta1;
+  counters.beta2_product *= scalars.beta2;
+  if (!active()) return;
+  engine_->optimizer().update(state_, engine_->gradients(), tokens, norm, scalars);
+  engine_->take_master();
+}
+
+// Counts the step, and says by what the optimizer would go.
+StepScalars Trainer::count(std::int64_t batch, StepRecord& record) {
+  Counters& counters = state_.counters;
   counters.step += 1;
   counters.samples += batch;
-  counters.tokens += step_tokens;
+  counters.tokens += batch * config_.model.seq_len;
+  if (counters.reference_batch == 0) {
+    std::int64_t const given = config_.batch_rule.reference_batch;
+    counters.reference_batch = given > 0 ? given : batch;
+  }
   record.step = counters.step;
   record.samples = counters.samples;
   record.tokens = counters.tokens;
   record.batch = batch;
   record.micro = micro_;
-  record.loss = scalars[0] / static_cast<double>(step_tokens);
-  record.grad_norm = std::sqrt(scalars[1]) / static_cast<double>(step_tokens);
-  record.lr =
-      learning_rate(config_.optimizer, config_.schedule, config_.train.tokens, counters.tokens);
+  StepScalars const scalars = scalars_for_batch(
+      config_.batch_rule, config_.optimizer,
+      learning_rate(config_.optimizer, config_.schedule, config_.train.tokens, counters.tokens),
+      static_cast<double>(batch) / static_cast<double>(counters.reference_batch));
+  record.lr = scalars.lr;
+  return scalars;
+}
+
+StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
+  COPUS_CHECK(batch % (layout().dp * micro_) == 0,
+              "a batch is whole micro-batches on every data-parallel rank");
+  StepRecord record;
+  double seconds = 0.0;
+  Stopwatch const watch(seconds);
+  Share const share = active() ? compute(samples, batch) : Share{};
+  // Training windows are full: every target bears loss.
+  std::int64_t const step_tokens = batch * config_.model.seq_len;
+  reduce_scalars(share, step_tokens, record);
+  StepScalars const scalars = count(batch, record);
   if (!std::isfinite(record.loss)) {
     record.skip_reason = "the loss is not finite";
   } else if (!std::isfinite(record.grad_norm)) {
     record.skip_reason = "the gradient norm is not finite";
   }
   if (record.skip_reason.empty()) {
-    update(step_tokens, record.grad_norm, record.lr);
-    counters.skipped_in_a_row = 0;
+    update(step_tokens, record.grad_norm, scalars);
+    state_.counters.skipped_in_a_row = 0;
   } else {
-    counters.skipped_in_a_row += 1;
+    state_.counters.skipped_in_a_row += 1;
   }
   backend_.synchronize();
-  record.seconds = seconds_since(start);
+  record.seconds = watch.elapsed();
   return record;
 }
 
 EvalRecord Trainer::evaluate(const EvalSet& data, Log* log) {
-  return copus::evaluate(*stage_, mesh_, data, micro_, config_.model.seq_len, log);
+  if (!active()) return {};
+  return copus::evaluate(engine_->stage(), mesh_, data, micro_, config_.model.seq_len, log);
 }
 
 }  // namespace copus

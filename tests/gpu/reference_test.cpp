@@ -46,7 +46,7 @@ TEST_CASE("the loss and gradient norm on CUDA agree with float64 for every refer
       Reference const reference(name);
       Config const config = reference.config(micro);
       test::SingleRank trainer_rank;
-      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
+      Trainer trainer(config, *trainer_rank.world, Layout{}, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       StepRecord const record = trainer.step(source_of(reference), reference.windows());
       CHECK(relative(record.loss, reference.values["loss"]) < kEvalLoss);
@@ -65,7 +65,7 @@ TEST_CASE("eight AdamW steps on CUDA follow the reference", "[gpu][reference]") 
       nlohmann::json const& expected = reference.values["train"];
       Config const config = reference.config(micro);
       test::SingleRank trainer_rank;
-      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
+      Trainer trainer(config, *trainer_rank.world, Layout{}, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       for (std::size_t s = 0; s < expected["losses"].size(); ++s) {
         StepRecord const record = trainer.step(source_of(reference), config.batch.sequences);
@@ -85,7 +85,7 @@ TEST_CASE("weights drawn on CUDA have the fingerprint of those drawn on the CPU"
     CAPTURE(name);
     Config const config = Reference(name).config(2);
     test::SingleRank here_rank;
-    Trainer here(config, Layout{}, 2, *cpu), there(config, here_rank.mesh, 2, *gpu);
+    Trainer here(config, Layout{}, 2, *cpu), there(config, *here_rank.world, Layout{}, 2, *gpu);
     here.draw_weights(11);
     there.draw_weights(11);
     CHECK(here.weight_hash() == there.weight_hash());
@@ -100,7 +100,7 @@ TEST_CASE("two runs of the same steps on CUDA end in the same bits", "[gpu]") {
   std::vector<std::uint64_t> hashes;
   for (int run = 0; run < 2; ++run) {
     test::SingleRank trainer_rank;
-    Trainer trainer(config, trainer_rank.mesh, 4, *gpu);
+    Trainer trainer(config, *trainer_rank.world, Layout{}, 4, *gpu);
     trainer.draw_weights(3);
     for (int s = 0; s < 3; ++s) trainer.step(source_of(reference), config.batch.sequences);
     hashes.push_back(trainer.weight_hash());
@@ -116,7 +116,7 @@ TEST_CASE("a checkpoint written from CUDA is read into CUDA bit for bit", "[gpu]
   auto const run = std::filesystem::temp_directory_path() / "copus-gpu-checkpoint";
   std::filesystem::remove_all(run);
   test::SingleRank written_rank;
-  Trainer written(config, Layout{}, 4, *gpu), read(config, written_rank.mesh, 4, *gpu);
+  Trainer written(config, Layout{}, 4, *gpu), read(config, *written_rank.world, Layout{}, 4, *gpu);
   written.draw_weights(5);
   written.step(source_of(reference), config.batch.sequences);
   SavedCheckpoint const saved = save_checkpoint(

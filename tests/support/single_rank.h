@@ -1,14 +1,13 @@
-// A mesh of one rank, for what is tested without peers.
+// A world of one rank, for what is tested without peers.
 #pragma once
 #include <memory>
 
-#include "copus/comm/mesh.h"
+#include "copus/comm/communicator.h"
 
 namespace copus::test {
 
 struct SingleRank {
   std::unique_ptr<Communicator> world = make_single_communicator();
-  Mesh mesh{*world, Layout{}};
 };
 
 }  // namespace copus::test

@@ -1,5 +1,7 @@
 // What this device reaches at its two limits, measured: the yardsticks of MFU and of `copus bench`.
 #pragma once
+#include <cstdint>
+
 #include "copus/backend/backend.h"
 
 namespace copus {
@@ -10,5 +12,9 @@ double measured_peak_flops(Backend& backend);
 // Bytes/s of the best of several out = a + b over buffers of 64 MiB, counting two reads and one
 // write.
 double measured_bandwidth(Backend& backend);
+
+// Memory that this host can still give, in bytes: what the system calls available, or what is left
+// of the limit of the process's control group. The largest int64 where neither is known.
+std::int64_t available_memory_bytes();
 
 }  // namespace copus

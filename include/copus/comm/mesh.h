@@ -1,40 +1,58 @@
-// The groups of a layout by role, made from the world once.
+// The groups of a layout by role.
 #pragma once
 #include <memory>
+#include <utility>
 
 #include "copus/comm/communicator.h"
+#include "copus/comm/group_traffic.h"
 #include "copus/parallel/layout.h"
 
 namespace copus {
 
-// Every rank of `world` makes it together. Ranks beyond the layout get an inactive mesh.
+// The communicators of one (dp, tp, pp). Every rank of `world` makes it together; ranks beyond the
+// layout get an inactive one, without groups.
+class MeshGroups {
+ public:
+  // kv_heads: the tp group is split once more where tp exceeds them.
+  MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads);
+
+ private:
+  friend class Mesh;
+  GroupTraffic all_traffic_, dp_traffic_, tp_traffic_, pp_traffic_;
+  std::unique_ptr<Communicator> all_, dp_, tp_, pp_, kv_replicas_;
+};
+
+// A layout with its groups, which layouts of the same (dp, tp, pp) share.
 class Mesh {
  public:
-  Mesh(Communicator& world, const Layout& layout);
+  // `rank` in the world.
+  Mesh(std::shared_ptr<MeshGroups> groups, const Layout& layout, int rank);
+  // With groups of its own.
+  Mesh(Communicator& world, const Layout& layout, std::int64_t kv_heads);
 
   bool active() const { return active_; }  // this rank is in the layout; the rest is only for those
   const Coord& coord() const { return coord_; }
   const Layout& layout() const { return layout_; }
 
-  Communicator& all() { return *all_; }  // every active rank
-  Communicator& dp() { return *dp_; }    // same shard, other samples
-  Communicator& tp() { return *tp_; }    // same stage and samples, other slices
-  Communicator& pp() { return *pp_; }    // same samples and slice, other stages
+  Communicator& all() const { return *groups_->all_; }  // every active rank
+  Communicator& dp() const { return *groups_->dp_; }    // same shard, other samples
+  Communicator& tp() const { return *groups_->tp_; }    // same stage and samples, other slices
+  Communicator& pp() const { return *groups_->pp_; }    // same samples and slice, other stages
   // Of the tp group, those that hold the same kv heads when tp exceeds their number; else of one.
-  Communicator& kv_replicas() { return *kv_replicas_; }
+  Communicator& kv_replicas() const { return *groups_->kv_replicas_; }
 
-  // Time this rank has spent in calls of all its groups so far.
-  double communication_seconds() const { return *seconds_; }
-
-  // Splits the tp group once the model's kv heads are known.
-  void split_kv(std::int64_t kv_heads);
+  // Those of dp belong to whichever thread calls dp.
+  const GroupTraffic& dp_traffic() const { return groups_->dp_traffic_; }
+  const GroupTraffic& tp_traffic() const { return groups_->tp_traffic_; }
+  const GroupTraffic& pp_traffic() const { return groups_->pp_traffic_; }
+  // Time this rank's own thread has spent so far in calls of its groups other than dp.
+  double communication_seconds() const;
 
  private:
   Layout layout_;
   bool active_ = false;
   Coord coord_;
-  std::unique_ptr<double> seconds_ = std::make_unique<double>(0.0);
-  std::unique_ptr<Communicator> all_, dp_, tp_, pp_, kv_replicas_;
+  std::shared_ptr<MeshGroups> groups_;
 };
 
 }  // namespace copus

@@ -134,7 +134,7 @@ enum class Objective { plain, sqrt_lr, normalized };
 struct ScriptedSwitch {
   std::optional<std::int64_t> tokens, step;  // exactly one
   std::optional<std::int64_t> batch, micro;
-  std::optional<int> dp, tp, pp;
+  std::optional<int> dp, tp, pp, virtual_stages, zero;
   bool operator==(const ScriptedSwitch&) const = default;
 };
 struct AdaptConfig {

@@ -6,6 +6,7 @@
 // to send from and receive into.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -39,11 +40,17 @@ struct StageSetup {
 
 class Stage {
  public:
-  // Cuts its activations from `arena`, in the order of parallel/activations.h. `weights` and
-  // `gradients` are flat f32 as flat_layout says; gradients are added to, and empty for a stage
-  // that only evaluates.
-  Stage(const StageSetup& setup, const FlatLayout& flat, Mesh& mesh, Backend& backend, Arena& arena,
-        const TensorView& weights, const TensorView& gradients);
+  // Called in backward as soon as a layer's gradient has this micro-batch's part: model.layers for
+  // final norm and head, layer numbers downwards, -1 for the embeddings.
+  using GradientReady = std::function<void(std::int64_t layer)>;
+
+  // Cuts its activations from `arena`, in the order of parallel/activations.h, and writes nothing.
+  // `weights` and `gradients` are flat f32 as flat_layout says; gradients are added to, and empty
+  // for a stage that only evaluates.
+  Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, Backend& backend,
+        Arena& arena, const TensorView& weights, const TensorView& gradients);
+  // Writes the constants into the arena. Once, before anything is run.
+  void prepare();
 
   bool is_first(int chunk) const;  // it embeds the ids
   bool is_last(int chunk) const;   // it has the head
@@ -61,7 +68,8 @@ class Stage {
   void forward(std::int64_t micro, int chunk, const MicroBatch& batch);
   // Frees the place of (micro, chunk). On the last chunk: the sum of losses (nats) over unmasked
   // targets, whose gradient this starts from; else 0.
-  double backward(std::int64_t micro, int chunk, const MicroBatch& batch);
+  double backward(std::int64_t micro, int chunk, const MicroBatch& batch,
+                  const GradientReady& ready);
   // Without dropout and gradient; frees the place at once. The sum of losses on the last chunk,
   // else 0.
   double evaluate(std::int64_t micro, int chunk, const MicroBatch& batch);
@@ -81,7 +89,7 @@ class Stage {
   void run_forward(Place& place, const MicroBatch& batch, bool training);
 
   StageSetup setup_;
-  Mesh& mesh_;
+  const Mesh& mesh_;
   Backend& backend_;
   StageWeights weights_, gradients_;
   std::vector<LayerRange> chunks_;

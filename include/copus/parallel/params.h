@@ -104,6 +104,10 @@ struct FlatLayout {
 };
 FlatLayout flat_layout(const ModelConfig& model, const Layout& layout, int tp_rank, int pp_rank);
 
+// The layer whose bucket a parameter is in: its own; -1 for the embeddings, whose gradients are
+// complete last; model.layers for the final norm and the head, whose gradients come first.
+std::int64_t bucket_layer(const ModelConfig& model, const Param& param);
+
 // The stretch [offset, offset + size) of bucket `b` that data-parallel rank `dp_rank` owns under
 // ZeRO-1.
 Bucket owned_piece(const Bucket& bucket, const Layout& layout, int dp_rank);

@@ -14,7 +14,7 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
 
 // The mean loss over `data` of whatever weights the ranks' stages run, `micro` windows at a time;
 // the same on every rank. `log`: progress, or none.
-EvalRecord evaluate(Stage& stage, Mesh& mesh, const EvalSet& data, std::int64_t micro,
+EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::int64_t micro,
                     std::int64_t seq_len, Log* log);
 
 }  // namespace copus

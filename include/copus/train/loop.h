@@ -9,7 +9,8 @@ namespace copus {
 
 struct TrainOptions {
   bool resume = false;
-  int threads = 0;  // 0: all that the process may run on
+  int threads = 0;     // 0: all that the process may run on
+  int ranks_here = 1;  // ranks that share this host's memory
   std::string version;
 };
 

@@ -6,6 +6,7 @@
 #include "copus/core/config.h"
 #include "copus/parallel/params.h"
 #include "copus/state/train_state.h"
+#include "copus/train/batch_rule.h"
 #include "copus/train/gradients.h"
 
 namespace copus {
@@ -19,10 +20,10 @@ class Optimizer {
   // elements this adds up to every parameter once.
   double square_sum(const TensorView& gradients) const;
   // One AdamW step on what is owned, with the mean gradient (a sum over `tokens`) clipped: g min(1,
-  // clip / (norm + 1e-6)), `norm` being that of the mean gradient over all ranks. Moves the betas'
-  // products.
-  void update(TrainState& state, const TensorView& gradients, std::int64_t tokens, double norm,
-              double lr) const;
+  // clip / (norm + 1e-6)), `norm` being that of the mean gradient over all ranks. The counters have
+  // the betas' products with this step's in.
+  void update(const TrainState& state, const TensorView& gradients, std::int64_t tokens,
+              double norm, const StepScalars& step) const;
 
  private:
   // Neighbouring elements that share weight decay, or its absence, and count once or not.

@@ -28,6 +28,7 @@ class Progress {
   void add(const StepRecord& record);
   double tokens_per_second() const { return recent_rate_; }  // smoothed over recent steps
   double mfu_of(double tokens_per_second) const;
+  void use_peak(double peak_flops) { peak_flops_ = peak_flops; }
   std::int64_t steps() const { return steps_; }  // added so far
   std::string line(const StepRecord& record) const;
 

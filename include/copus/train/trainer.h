@@ -1,43 +1,24 @@
-// The engine of one rank: its memory, its model, its state; one call a step.
+// One rank of a training run between its steps: the state, the layout that runs it, and the change
+// from one to another.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "copus/backend/buffer.h"
+#include "copus/comm/mesh_cache.h"
 #include "copus/core/config.h"
 #include "copus/core/log.h"
 #include "copus/data/loader.h"
-#include "copus/model/stage.h"
-#include "copus/parallel/memory.h"
-#include "copus/parallel/schedule.h"
 #include "copus/state/hf.h"
 #include "copus/state/train_state.h"
-#include "copus/train/gradients.h"
-#include "copus/train/optimizer.h"
+#include "copus/train/batch_rule.h"
+#include "copus/train/engine.h"
+#include "copus/train/step_record.h"
+#include "copus/train/switch.h"
 
 namespace copus {
-
-// The same quantity on all ranks.
-struct Spread {
-  double min = 0.0, median = 0.0, max = 0.0;
-};
-
-// What one step did; the counts are those after it.
-struct StepRecord {
-  std::int64_t step = 0, tokens = 0, samples = 0;
-  double loss = 0.0;       // mean over the step's tokens, before the update
-  double grad_norm = 0.0;  // before clipping
-  double lr = 0.0;
-  std::int64_t batch = 0, micro = 0;
-  double seconds = 0.0, data_seconds = 0.0;
-  // Over the ranks, up to the step's scalar reduction: who computes long, and who waits for whom.
-  Spread compute, communication, data;
-  std::string skip_reason;  // not empty: nothing was updated
-};
 
 struct EvalRecord {
   double loss = 0.0;  // nats a token: sum over tokens / tokens
@@ -51,13 +32,17 @@ using SampleSource = std::function<void(std::int64_t index, std::span<std::int32
 
 class Trainer {
  public:
-  // Reserves everything a step needs, once. `micro` samples a micro-batch. All active ranks of the
-  // mesh make it, and call every function below, together.
-  Trainer(const Config& config, Mesh& mesh, std::int64_t micro, Backend& backend);
+  static constexpr std::size_t kKeptMeshes = 2;
+
+  // Reserves everything a step needs, once. `micro` samples a micro-batch. Every rank of the world
+  // makes it and calls every function below together with the others; ranks beyond the layout hold
+  // nothing and only keep count.
+  Trainer(const Config& config, Communicator& world, const Layout& layout, std::int64_t micro,
+          Backend& backend, std::size_t kept_meshes = kKeptMeshes);
 
   void draw_weights(std::uint64_t seed);
   void read_weights(const HfModel& model);
-  // Over all ranks, each logical element once: the same for every layout.
+  // Over all active ranks, each logical element once: the same for every layout. 0 on idle ranks.
   std::uint64_t weight_hash();
   // Makes the compute weights from the master after it was written from outside (a checkpoint).
   void take_master();
@@ -67,11 +52,20 @@ class Trainer {
   StepRecord step(const SampleSource& samples, std::int64_t batch);
   // The mean loss over `data`, with no effect on training. `log`: progress, or none.
   EvalRecord evaluate(const EvalSet& data, Log* log);
+  // Goes on in another layout with the same state, or says why not. What fails before the swap
+  // leaves everything as it was, on every rank; a CommError ends the run.
+  SwitchRecord switch_to(const SwitchRequest& request);
 
+  bool active() const { return engine_ != nullptr; }
+  Communicator& world() { return world_; }
+  const Layout& layout() const { return mesh_.layout(); }
+  const Mesh& mesh() const { return mesh_; }
+  // Views are empty on idle ranks, the counters equal everywhere.
   TrainState& state() { return state_; }
   Backend& backend() { return backend_; }
   const std::vector<Param>& table() const { return table_; }
-  const FlatLayout& flat() const { return flat_; }
+  const FlatLayout& flat() const { return engine_->flat(); }  // active ranks only
+  // Of this rank; an idle one's is that of the first stage.
   const MemoryPlan& memory() const { return memory_; }
   std::int64_t micro() const { return micro_; }
 
@@ -80,25 +74,39 @@ class Trainer {
     std::vector<std::int32_t> ids, targets;  // (micro, T)
     std::int64_t first_sample = 0;
   };
+  // What this rank gives to the step's scalar reduction.
+  struct Share {
+    double loss_sum = 0.0, square_sum = 0.0;
+    double compute = 0.0, communication = 0.0, data = 0.0;  // seconds
+  };
+  struct SwitchWork;
+
+  void adopt(std::unique_ptr<Engine> engine);
   void load(const SampleSource& samples, std::int64_t batch);
+  Share compute(const SampleSource& samples, std::int64_t batch);
   double run_schedule(std::int64_t accumulation);
-  void update(std::int64_t tokens, double norm, double lr);
+  void reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record);
+  StepScalars count(std::int64_t batch, StepRecord& record);
+  void update(std::int64_t tokens, double norm, const StepScalars& scalars);
+
+  std::unique_ptr<Engine> make_engine(const Mesh& mesh, std::int64_t micro);
+  bool make_ready(SwitchWork& work);
+  std::string plan_switch(SwitchWork& work);
+  std::string allocate_switch(SwitchWork& work);
+  std::string move_for_switch(SwitchWork& work);
+  std::string verify_switch(SwitchWork& work);
+  void swap_engines(SwitchWork& work);
 
   Config config_;
-  Mesh& mesh_;
-  std::int64_t micro_;
+  Communicator& world_;
   Backend& backend_;
   std::vector<Param> table_;
-  FlatLayout flat_;
-  StageSetup setup_;
+  MeshCache meshes_;
+  Mesh mesh_;
+  std::int64_t micro_;
+  std::unique_ptr<Engine> engine_;  // none on an idle rank
   MemoryPlan memory_;
-  Arena arena_;
-  TensorView weights_, gradients_;
   TrainState state_;
-  std::vector<Owned> owned_;
-  Optimizer optimizer_;
-  std::unique_ptr<Stage> stage_;
-  std::unique_ptr<GradientSync> sync_;
   std::vector<HostBatch> batches_;  // of this rank's micro-batches in the step
 };
 

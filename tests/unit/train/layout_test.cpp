@@ -34,8 +34,7 @@ Outcome run(const Reference& reference, const Layout& layout, std::int64_t micro
   };
   run_ranks(layout.world(), [&](int rank, Communicator& world) {
     auto const backend = make_cpu_backend(1);
-    Mesh mesh(world, layout);
-    Trainer trainer(config, mesh, micro, *backend);
+    Trainer trainer(config, world, layout, micro, *backend);
     trainer.read_weights(HfModel(reference.directory, config.model));
     Outcome mine;
     mine.hash = trainer.weight_hash();
@@ -131,8 +130,7 @@ TEST_CASE(
         std::vector<double> numbers;
         run_ranks(layout.world(), [&](int rank, Communicator& world) {
           auto const backend = make_cpu_backend(1);
-          Mesh mesh(world, layout);
-          Trainer trainer(config, mesh, 2, *backend);
+          Trainer trainer(config, world, layout, 2, *backend);
           trainer.read_weights(HfModel(reference.directory, config.model));
           for (int s = 0; s < 3; ++s) {
             StepRecord const record = trainer.step(samples, 8);
@@ -155,8 +153,7 @@ TEST_CASE("E3: drawn weights have the same hash on every layout") {
                                Layout{1, 1, 4}, Layout{3, 1, 1, 1, 1}}) {
     run_ranks(layout.world(), [&](int rank, Communicator& world) {
       auto const backend = make_cpu_backend(1);
-      Mesh mesh(world, layout);
-      Trainer trainer(reference.config(1), mesh, 1, *backend);
+      Trainer trainer(reference.config(1), world, layout, 1, *backend);
       trainer.draw_weights(5);
       std::uint64_t const hash = trainer.weight_hash();
       if (rank == 0) hashes.push_back(hash);

@@ -40,7 +40,7 @@ TEST_CASE("the loss and gradient norm of the reference models agree with float64
       Reference const reference(name);
       auto const backend = make_cpu_backend(2);
       test::SingleRank trainer_rank;
-      Trainer trainer(reference.config(micro), trainer_rank.mesh, micro, *backend);
+      Trainer trainer(reference.config(micro), *trainer_rank.world, Layout{}, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, reference.config(micro).model));
       StepRecord const record = whole_text(trainer, reference);
       CHECK(relative(record.loss, reference.values["loss"]) < kEvalLoss);
@@ -58,7 +58,7 @@ TEST_CASE("eight AdamW steps follow the reference at any micro-batch (E9, E12)",
       auto const backend = make_cpu_backend(2);
       Config const config = reference.config(micro);
       test::SingleRank trainer_rank;
-      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
+      Trainer trainer(config, *trainer_rank.world, Layout{}, micro, *backend);
       trainer.read_weights(HfModel(reference.directory, config.model));
       for (std::size_t s = 0; s < expected["losses"].size(); ++s) {
         StepRecord const record = trainer.step(source_of(reference), config.batch.sequences);

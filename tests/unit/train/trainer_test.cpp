@@ -73,7 +73,7 @@ TEST_CASE(
          {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       auto const backend = make_cpu_backend(1);
       test::SingleRank trainer_rank;
-      Trainer trainer(config_of(family), trainer_rank.mesh, 4, *backend);
+      Trainer trainer(config_of(family), *trainer_rank.world, Layout{}, 4, *backend);
       trainer.draw_weights(1);
       REQUIRE(trainer.step(tokens, 8).skip_reason.empty());
       trainer.state().master.ptr<float>()[5] = poison;  // in the embedding row of token 0
@@ -101,7 +101,7 @@ TEST_CASE(
     config.train.seed = seed;
     config.model.dropout = 0.1;
     test::SingleRank trainer_rank;
-    Trainer trainer(config, trainer_rank.mesh, 4, *backend);
+    Trainer trainer(config, *trainer_rank.world, Layout{}, 4, *backend);
     trainer.draw_weights(seed);
     for (int i = 0; i < 3; ++i) trainer.step(tokens, 8);
     return bits_of(trainer);
@@ -120,7 +120,7 @@ TEST_CASE(
       Config config = config_of(family);
       config.model.dropout = 0.2;
       test::SingleRank trainer_rank;
-      Trainer trainer(config, trainer_rank.mesh, micro, *backend);
+      Trainer trainer(config, *trainer_rank.world, Layout{}, micro, *backend);
       trainer.draw_weights(1);
       records.push_back(trainer.step(tokens, 8));
     }
@@ -141,10 +141,10 @@ TEST_CASE(
   auto const same_sample = [](std::int64_t, std::span<std::int32_t> inputs,
                               std::span<std::int32_t> targets) { tokens(0, inputs, targets); };
   test::SingleRank plain_rank;
-  Trainer plain(config, plain_rank.mesh, 1, *backend);
+  Trainer plain(config, *plain_rank.world, Layout{}, 1, *backend);
   config.model.dropout = 0.3;
   test::SingleRank dropping_rank;
-  Trainer dropping(config, dropping_rank.mesh, 1, *backend);
+  Trainer dropping(config, *dropping_rank.world, Layout{}, 1, *backend);
   plain.draw_weights(1);
   dropping.draw_weights(1);
   double const without = plain.step(same_sample, 1).loss;
@@ -164,7 +164,7 @@ TEST_CASE(
     Config config = config_of(Family::qwen2);
     config.optimizer.clip = clip;
     test::SingleRank trainer_rank;
-    Trainer trainer(config, trainer_rank.mesh, 8, *backend);
+    Trainer trainer(config, *trainer_rank.world, Layout{}, 8, *backend);
     trainer.draw_weights(1);
     norms[i++] = trainer.step(tokens, 8).grad_norm;
   }
@@ -177,7 +177,7 @@ TEST_CASE("E19: a norm gain of exactly one moves in the first step at a small le
   Config config = config_of(Family::llama);
   config.optimizer.lr = 6e-4;
   test::SingleRank trainer_rank;
-  Trainer trainer(config, trainer_rank.mesh, 8, *backend);
+  Trainer trainer(config, *trainer_rank.world, Layout{}, 8, *backend);
   trainer.draw_weights(1);
   const LocalParam* gain = trainer.flat().find(trainer.table(), Role::norm1, 0);
   REQUIRE(gain != nullptr);
@@ -194,10 +194,10 @@ TEST_CASE("weight decay shrinks matrices and embeddings and leaves gains and bia
   config.optimizer.weight_decay = 0.5;
   config.optimizer.lr = 1e-3;
   test::SingleRank decayed_rank;
-  Trainer decayed(config, decayed_rank.mesh, 8, *backend);
+  Trainer decayed(config, *decayed_rank.world, Layout{}, 8, *backend);
   config.optimizer.weight_decay = 0.0;
   test::SingleRank plain_rank;
-  Trainer plain(config, plain_rank.mesh, 8, *backend);
+  Trainer plain(config, *plain_rank.world, Layout{}, 8, *backend);
   decayed.draw_weights(1);
   plain.draw_weights(1);
   std::vector<float> const initial(decayed.state().master.span<float>().begin(),
@@ -225,7 +225,8 @@ TEST_CASE("E3: initial weights are a function of the seed and the global element
   auto const backend = make_cpu_backend(2);
   Config const config = config_of(Family::llama);
   test::SingleRank a_rank, b_rank;
-  Trainer a(config, a_rank.mesh, 1, *backend), b(config, b_rank.mesh, 8, *backend);
+  Trainer a(config, *a_rank.world, Layout{}, 1, *backend),
+      b(config, *b_rank.world, Layout{}, 8, *backend);
   a.draw_weights(7);
   b.draw_weights(7);
   CHECK(a.weight_hash() == b.weight_hash());

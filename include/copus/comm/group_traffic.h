@@ -1,0 +1,18 @@
+// What has passed through a group so far, as one of its ranks saw it.
+#pragma once
+#include <cstdint>
+
+namespace copus {
+
+struct GroupTraffic {
+  double seconds = 0.0;  // in its calls, waits for peers included
+  // What this rank had to send: for n ranks 2 (n-1)/n of an all-reduced tensor, (n-1)/n of a
+  // scattered or gathered one, all of a message. Over seconds: the bus bandwidth of nccl-tests.
+  std::int64_t bus_bytes = 0;
+
+  double bus_bandwidth() const {
+    return seconds > 0.0 ? static_cast<double>(bus_bytes) / seconds : 0.0;
+  }
+};
+
+}  // namespace copus

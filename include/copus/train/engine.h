@@ -1,0 +1,67 @@
+// What one rank computes with in one layout: the arena with weights, gradients and state cut from
+// it, the stage, and the sums over ranks. A switch makes a new one beside the old.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "copus/backend/buffer.h"
+#include "copus/comm/mesh.h"
+#include "copus/core/config.h"
+#include "copus/model/stage.h"
+#include "copus/parallel/memory.h"
+#include "copus/state/train_state.h"
+#include "copus/train/gradients.h"
+#include "copus/train/optimizer.h"
+
+namespace copus {
+
+// The memory of one rank of `layout` in any step of the run, as the planner prices it and the
+// engine's arena is cut.
+MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,
+                         int pp_rank);
+
+class Engine {
+ public:
+  // On an active rank of the mesh. Takes every view from `arena`, state and weights first, and
+  // writes nothing.
+  Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend, Arena arena);
+  // Whether a new engine's state fits into the buffer of this one's arena while this one's state
+  // and weights live, and all of it afterwards.
+  bool has_room_for(const MemoryPlan& plan) const;
+  // Writes the constants; everything in the arena that is not state may be lost.
+  void prepare();
+
+  // The weights that computing reads, from the master: this rank's pieces, then the others'.
+  void take_master();
+  // The other way, for weights that were written from outside.
+  void give_master();
+
+  const Mesh& mesh() const { return mesh_; }
+  std::int64_t micro() const { return micro_; }
+  const FlatLayout& flat() const { return flat_; }
+  const MemoryPlan& memory() const { return memory_; }
+  const Arena& arena() const { return arena_; }
+  const TensorView& weights() const { return weights_; }
+  const TensorView& gradients() const { return gradients_; }
+  const TrainState& state() const { return state_; }  // views; the counters are the trainer's
+  const Optimizer& optimizer() const { return optimizer_; }
+  Stage& stage() { return stage_; }
+  GradientSync& sync() { return sync_; }
+
+ private:
+  Backend& backend_;
+  Mesh mesh_;
+  std::int64_t micro_;
+  FlatLayout flat_;
+  MemoryPlan memory_;
+  Arena arena_;
+  TensorView weights_;
+  TrainState state_;
+  TensorView gradients_;
+  std::vector<Owned> owned_;
+  Optimizer optimizer_;
+  Stage stage_;
+  GradientSync sync_;
+};
+
+}  // namespace copus

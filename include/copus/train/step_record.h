@@ -1,0 +1,27 @@
+// What one step did, as every rank knows it afterwards.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace copus {
+
+// The same quantity on all ranks.
+struct Spread {
+  double min = 0.0, median = 0.0, max = 0.0;
+};
+
+// The counts are those after the step.
+struct StepRecord {
+  std::int64_t step = 0, tokens = 0, samples = 0;
+  double loss = 0.0;       // mean over the step's tokens, before the update
+  double grad_norm = 0.0;  // before clipping
+  double lr = 0.0;         // as the update used it
+  std::int64_t batch = 0, micro = 0;
+  double seconds = 0.0, data_seconds = 0.0;
+  // Over the active ranks, up to the step's scalar reduction: who computes long, and who waits for
+  // whom.
+  Spread compute, communication, data;
+  std::string skip_reason;  // not empty: nothing was updated
+};
+
+}  // namespace copus

@@ -1,0 +1,117 @@
+#include "copus/train/engine.h"
+
+#include <algorithm>
+
+#include "copus/core/error.h"
+#include "copus/parallel/schedule.h"
+
+namespace copus {
+namespace {
+
+// The most micro-batches a step of the run has on one data-parallel rank, whoever decides on it.
+std::int64_t most_micro_batches(const Config& config, const Layout& layout, std::int64_t micro) {
+  std::int64_t most = std::max(config.batch.sequences, config.batch.max);
+  for (const BatchStep& step : config.batch.schedule) most = std::max(most, step.sequences);
+  for (const ScriptedSwitch& entry : config.adapt.script)
+    most = std::max(most, entry.batch.value_or(0));
+  return std::max<std::int64_t>(1, most / (layout.dp * micro));
+}
+
+Recompute recompute_of(const Config& config) {
+  return config.parallel.recompute.value_or(Recompute::none);
+}
+
+StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) {
+  StageSetup setup;
+  setup.model = config.model;
+  setup.layout = mesh.layout();
+  setup.micro = micro;
+  setup.live =
+      live_peak(mesh.layout(), mesh.coord().pp, most_micro_batches(config, mesh.layout(), micro));
+  setup.seed = config.train.seed;
+  setup.recompute = recompute_of(config);
+  return setup;
+}
+
+// Master, m and v, at the very end of the arena, so that two engines' states can lie at the two
+// ends of one buffer. Without ZeRO the weights are the master.
+TrainState take_state(Arena& arena, const FlatLayout& flat, const Layout& layout,
+                      TensorView& weights) {
+  TrainState state;
+  bool const cut = state_is_cut(layout);
+  std::int64_t const numel = cut ? flat.state_numel / layout.dp : flat.state_numel;
+  if (cut) {
+    state.master = arena.take(DType::f32, {numel});
+  } else {
+    weights = arena.take(DType::f32, {flat.numel});
+    state.master = weights.slice(0, 0, numel);
+  }
+  state.m = arena.take(DType::f32, {numel});
+  state.v = arena.take(DType::f32, {numel});
+  if (cut) weights = arena.take(DType::f32, {flat.numel});
+  return state;
+}
+
+TensorView take_tied_buffer(Arena& arena, const ModelConfig& model, const FlatLayout& flat,
+                            const Mesh& mesh) {
+  if (!model.tie_embeddings || mesh.layout().pp == 1 || mesh.coord().pp > 0) return {};
+  return arena.take(DType::f32, {flat.find(parameter_table(model), Role::embed, -1)->numel()});
+}
+
+// What survives a step.
+std::int64_t kept_bytes(const MemoryPlan& plan) {
+  return plan.bytes("weights") + plan.bytes("master") + plan.bytes("adam_m") + plan.bytes("adam_v");
+}
+
+}  // namespace
+
+MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,
+                         int pp_rank) {
+  return memory_plan(config.model, layout, micro, most_micro_batches(config, layout, micro),
+                     config.train.precision, recompute_of(config), pp_rank);
+}
+
+Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend,
+               Arena arena)
+    : backend_(backend),
+      mesh_(mesh),
+      micro_(micro),
+      flat_(flat_layout(config.model, mesh.layout(), mesh.coord().tp, mesh.coord().pp)),
+      memory_(engine_memory(config, mesh.layout(), micro, mesh.coord().pp)),
+      arena_(std::move(arena)),
+      state_(take_state(arena_, flat_, mesh.layout(), weights_)),
+      gradients_(arena_.take(DType::f32, {flat_.numel})),
+      owned_(owned_stretches(flat_, mesh.layout(), mesh.coord().dp)),
+      optimizer_(parameter_table(config.model), flat_, owned_, config.optimizer, backend),
+      stage_(setup_of(config, mesh_, micro), flat_, mesh_, backend, arena_, weights_, gradients_),
+      sync_(config.model, parameter_table(config.model), flat_, mesh_, backend, gradients_,
+            take_tied_buffer(arena_, config.model, flat_, mesh_)) {
+  COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
+}
+
+bool Engine::has_room_for(const MemoryPlan& plan) const {
+  std::int64_t const capacity = arena_.buffer()->bytes();
+  return kept_bytes(memory_) + kept_bytes(plan) <= capacity && plan.total() <= capacity;
+}
+
+void Engine::prepare() {
+  stage_.prepare();
+}
+
+void Engine::take_master() {
+  if (state_is_cut(mesh_.layout())) {
+    for (const Owned& o : owned_) {
+      backend_.copy(weights_.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
+    }
+  }
+  sync_.gather(weights_);
+}
+
+void Engine::give_master() {
+  if (!state_is_cut(mesh_.layout())) return;
+  for (const Owned& o : owned_) {
+    backend_.copy(state_.master.slice(0, o.state, o.size), weights_.slice(0, o.flat, o.size));
+  }
+}
+
+}  // namespace copus

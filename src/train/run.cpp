@@ -1,0 +1,230 @@
+#include "train/run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "copus/backend/machine.h"
+#include "copus/backend/make_backend.h"
+#include "copus/comm/host_names.h"
+#include "copus/core/config_io.h"
+#include "copus/core/units.h"
+#include "copus/parallel/flops.h"
+#include "copus/state/checkpoint.h"
+#include "train/run_checkpoint.h"
+#include "train/token_interval.h"
+
+namespace copus {
+namespace {
+
+// What each rank's device was measured to reach, all measuring at the same time: the sum over a
+// layout's ranks is what the machine gives them together.
+std::vector<double> peaks_of(Communicator& world, Backend& backend) {
+  std::vector<double> peaks(static_cast<std::size_t>(world.size()), 0.0);
+  peaks[static_cast<std::size_t>(world.rank())] = measured_peak_flops(backend);
+  world.all_reduce(std::span<double>(peaks), ReduceOp::sum);
+  return peaks;
+}
+
+}  // namespace
+
+Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
+         Communicator& world, RunInputs inputs, Log& log)
+    : config_(std::move(config)),
+      options_(options),
+      directory_{config_.run_dir},
+      plan_(plan),
+      script_(std::move(script)),
+      world_(world),
+      inputs_(std::move(inputs)),
+      log_(log),
+      backend_(
+          make_backend(world.size() > 1 ? DeviceChoice::cpu : config_.device, options.threads)),
+      peak_flops_(peaks_of(world, *backend_)),
+      trainer_(config_, world_, plan_.layout, plan_.micro, *backend_) {}
+
+double Run::peak_of(const Layout& layout) const {
+  return std::accumulate(peak_flops_.begin(), peak_flops_.begin() + layout.world(), 0.0);
+}
+
+void Run::load() {
+  if (!inputs_.checkpoint.empty()) {
+    load_run(inputs_.checkpoint, config_.model, trainer_);
+    log_.info(fmt::format("resumed from {}: step {}, {} tokens", inputs_.checkpoint,
+                          trainer_.state().counters.step, trainer_.state().counters.tokens));
+    saved_at_ = trainer_.state().counters.step;
+  } else if (inputs_.weights) {
+    trainer_.read_weights(*inputs_.weights);
+  } else {
+    trainer_.draw_weights(config_.train.seed);
+  }
+}
+
+void Run::show_start() {
+  for (const std::string& line :
+       run_table(config_, plan_.layout, plan_.micro, backend_->name(), peak_of(plan_.layout))) {
+    log_.info(line);
+  }
+  for (const std::string& line :
+       data_table(inputs_.train->summary(), inputs_.val->summary(), config_.model.seq_len)) {
+    log_.info(line);
+  }
+  for (const std::string& line : memory_table(trainer_.memory())) log_.info(line);
+}
+
+void Run::write_run_event() {
+  std::string const hash = fmt::format("{:016x}", trainer_.weight_hash());
+  std::vector<std::string> const hosts = host_names(world_);
+  log_.info(fmt::format("weight hash {}", hash));
+  if (!leads()) return;
+  metrics_->event("run", trainer_.state().counters,
+                  {{"version", options_.version},
+                   {"backend", backend_->name()},
+                   {"transport", world_.transport()},
+                   {"ranks", plan_.layout.world()},
+                   {"hosts", hosts},
+                   {"weight_hash", hash},
+                   {"parameters", parameter_count(config_.model)},
+                   {"peak_flops", peak_of(plan_.layout)},
+                   {"planned_memory_bytes", trainer_.memory().total()},
+                   {"resumed", !inputs_.checkpoint.empty()}});
+}
+
+void Run::start() {
+  if (leads()) {
+    make_run_directory(directory_);
+    log_.attach_file(directory_.log());
+  }
+  load();
+  show_start();
+  const Counters& counters = trainer_.state().counters;
+  progress_.emplace(config_, flops_per_token(config_.model), peak_of(plan_.layout),
+                    counters.tokens);
+  if (leads()) {
+    if (options_.resume) {
+      for (const std::string& line : config_differences(directory_.config(), config_)) {
+        log_.info("config differs from the stored one: " + line);
+      }
+    }
+    write_config(directory_.config(), config_);
+    metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
+  }
+  write_run_event();
+}
+
+std::string Run::end_reason() {
+  const Counters& c = trainer_.state().counters;
+  if (c.skipped_in_a_row >= config_.train.max_skipped_steps) {
+    return fmt::format("{} steps in a row were not finite (train.max_skipped_steps {})",
+                       c.skipped_in_a_row, config_.train.max_skipped_steps);
+  }
+  if (c.tokens >= config_.train.tokens) return "train.tokens reached";
+  std::int64_t const limit = inputs_.train->limit();
+  std::int64_t const batch = batch_of(plan_, config_.batch, c.tokens);
+  if (limit >= 0 && c.samples + batch > limit) {
+    return fmt::format("data.epochs {} used up: {} of {} samples consumed, the next batch has {}",
+                       config_.data.epochs.value_or(0), c.samples, limit, batch);
+  }
+  return "";
+}
+
+void Run::warn_of_epochs(std::int64_t before) {
+  std::int64_t const now = trainer_.state().counters.samples;
+  if (now == 0 || before == 0) return;
+  std::int64_t const epoch = inputs_.train->epoch_of(now - 1);
+  if (epoch != inputs_.train->epoch_of(before - 1)) {
+    log_.info(fmt::format("data: pass {} over the training data begins", epoch + 1));
+  }
+}
+
+void Run::report(const StepRecord& record) {
+  progress_->add(record);
+  if (!leads()) return;
+  double const rate = static_cast<double>(record.batch * config_.model.seq_len) / record.seconds;
+  metrics_->step(record, plan_.layout, rate, progress_->mfu_of(rate));
+  std::string const line = progress_->line(record);
+  bool const last = record.tokens >= config_.train.tokens;
+  if (record.step % config_.log.every_steps == 0 || last || progress_->steps() == 1) {
+    log_.info(line);
+  } else {
+    log_.live(line);
+  }
+  if (progress_->steps() == 1) {
+    log_.info(fmt::format("memory after the first step: {} held at most, {} planned",
+                          human_bytes(static_cast<double>(peak_memory_bytes())),
+                          human_bytes(static_cast<double>(trainer_.memory().total()))));
+  }
+  if (!record.skip_reason.empty()) {
+    log_.warn(fmt::format("step {} skipped: {}; weights and moments are as before", record.step,
+                          record.skip_reason));
+    metrics_->event("skip", trainer_.state().counters, {{"reason", record.skip_reason}});
+  }
+  if (std::optional<nlohmann::json> const verdict = watch_.add(rate, trainer_.mesh())) {
+    metrics_->event("verify", trainer_.state().counters, *verdict);
+  }
+}
+
+void Run::evaluate() {
+  const Counters& counters = trainer_.state().counters;
+  if (inputs_.val->tokens() == 0 || evaluated_at_ == counters.step) return;
+  evaluated_at_ = counters.step;
+  EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr);
+  if (!leads()) return;
+  log_.info(fmt::format("eval at step {}: loss {:.4f}, perplexity {:.3f}, over {} tokens",
+                        counters.step, result.loss, std::exp(result.loss), result.tokens));
+  metrics_->event("eval", counters, {{"loss", result.loss}, {"eval_tokens", result.tokens}});
+}
+
+void Run::save() {
+  const Counters& counters = trainer_.state().counters;
+  if (saved_at_ == counters.step) return;
+  auto const start = std::chrono::steady_clock::now();
+  SavedCheckpoint const saved = save_run(directory_.path, config_.model, trainer_,
+                                         tokenizer_of(*inputs_.train), config_.checkpoint.keep);
+  double const seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  saved_at_ = counters.step;
+  if (!leads()) return;
+  for (const std::string& warning : saved.warnings) log_.warn(warning);
+  log_.info(fmt::format("checkpoint {}: {} in {}", saved.directory,
+                        human_bytes(static_cast<double>(saved.bytes)), human_duration(seconds)));
+  metrics_->event("checkpoint", counters,
+                  {{"path", saved.directory}, {"bytes", saved.bytes}, {"seconds", seconds}});
+}
+
+RunEnd Run::go() {
+  start();
+  const Counters& counters = trainer_.state().counters;
+  TokenInterval evaluation(config_.train.eval_every_tokens, counters.tokens);
+  TokenInterval checkpoint(config_.checkpoint.every_tokens, counters.tokens);
+  SampleSource const samples = [this](std::int64_t index, std::span<std::int32_t> inputs,
+                                      std::span<std::int32_t> targets) {
+    inputs_.train->sample(index, inputs, targets);
+  };
+  follow_script();
+  std::string reason = end_reason();
+  for (; reason.empty(); reason = end_reason()) {
+    std::int64_t const before = counters.samples;
+    report(trainer_.step(samples, batch_of(plan_, config_.batch, counters.tokens)));
+    warn_of_epochs(before);
+    if (evaluation.due(counters.tokens)) evaluate();
+    if (checkpoint.due(counters.tokens)) save();
+    if (counters.tokens < config_.train.tokens) follow_script();
+  }
+  bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
+  if (!failed) {
+    evaluate();
+    save();
+  }
+  log_.info(
+      fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));
+  if (leads()) metrics_->event("stop", counters, {{"reason", reason}});
+  return failed ? RunEnd::failed : RunEnd::done;
+}
+
+}  // namespace copus

@@ -1,0 +1,61 @@
+// One rank's part of a run in progress. Only rank 0 writes and reports; everybody computes, and
+// decides alike from equal numbers.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "copus/core/config.h"
+#include "copus/core/log.h"
+#include "copus/train/loop.h"
+#include "copus/train/metrics.h"
+#include "copus/train/report.h"
+#include "copus/train/run_plan.h"
+#include "copus/train/trainer.h"
+#include "train/run_directory.h"
+#include "train/run_inputs.h"
+#include "train/switch_watch.h"
+
+namespace copus {
+
+class Run {
+ public:
+  // Everything checked; nothing written yet.
+  Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
+      Communicator& world, RunInputs inputs, Log& log);
+  RunEnd go();
+
+ private:
+  bool leads() const { return world_.rank() == 0; }
+  void start();
+  void load();
+  void show_start();
+  void write_run_event();
+  void report(const StepRecord& record);
+  void warn_of_epochs(std::int64_t before);
+  void evaluate();
+  void save();
+  void follow_script();
+  void change_to(const RunPlan& plan, const std::string& reason);
+  double peak_of(const Layout& layout) const;
+  std::string end_reason();  // empty: go on
+
+  Config config_;
+  TrainOptions options_;
+  RunDirectory directory_;
+  RunPlan plan_;
+  Script script_;
+  Communicator& world_;
+  RunInputs inputs_;
+  Log& log_;
+  std::unique_ptr<Backend> backend_;
+  std::vector<double> peak_flops_;  // by rank of the world
+  Trainer trainer_;
+  std::unique_ptr<MetricsFile> metrics_;  // rank 0
+  std::optional<Progress> progress_;
+  SwitchWatch watch_;
+  std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
+};
+
+}  // namespace copus
