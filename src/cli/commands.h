@@ -7,6 +7,9 @@ class App;
 
 namespace copus {
 
+// A run that ended as a signal asked: exit code 3.
+struct Stopped {};
+
 void add_train(CLI::App& app);
 void add_prepare(CLI::App& app);
 void add_eval(CLI::App& app);

@@ -1,5 +1,5 @@
 // Reads the command line, runs one subcommand, and turns what it throws into an exit code:
-// 0 done, 1 the run failed, 2 the user's mistake.
+// 0 done, 1 the run failed, 2 the user's mistake, 3 stopped by a signal after a checkpoint.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int kFailed = 1, kMistake = 2;
+constexpr int kFailed = 1, kMistake = 2, kStopped = 3;
 
 // OpenMP's waiting threads spin by default: one more busy process on the machine, or one more rank,
 // then costs several times its share. They are to sleep unless the user has said otherwise. libgomp
@@ -53,6 +53,8 @@ int main(int argc, char** argv) {
   let_waiting_threads_sleep(argv);
   try {
     return run(argc, argv);
+  } catch (const copus::Stopped&) {
+    return kStopped;
   } catch (const copus::ConfigError& e) {
     for (const std::string& problem : e.problems()) fmt::print(stderr, "error: {}\n", problem);
     return kMistake;

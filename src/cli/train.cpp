@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/stop_signal.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/state/checkpoint.h"
@@ -63,6 +64,8 @@ void run_train(const TrainFlags& flags) {
     problems.insert(problems.end(), e.problems().begin(), e.problems().end());
   }
   if (!problems.empty()) throw ConfigError(problems);
+  catch_stop_signals();
+  bool stopped = false;
   launch(flags.ranks, flags.options.threads, [&](Communicator& world, const RankShare& share) {
     if (world.rank() == 0) {
       for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
@@ -70,8 +73,15 @@ void run_train(const TrainFlags& flags) {
     TrainOptions options = flags.options;
     options.threads = share.threads;
     options.ranks_here = share.ranks_here;
+    options.stop_reason = [] {
+      int const signal = stop_signal();
+      return signal == 0 ? std::string() : name_of_signal(signal);
+    };
     switch (train(config, options, world)) {
       case RunEnd::done:
+        return;
+      case RunEnd::stopped:
+        if (world.rank() == 0 || world.transport() == "mpi") stopped = true;
         return;
       case RunEnd::failed:
         throw std::runtime_error("the run did not finish; see above");
@@ -79,6 +89,7 @@ void run_train(const TrainFlags& flags) {
         throw ConfigError(std::vector<std::string>{});
     }
   });
+  if (stopped) throw Stopped();
 }
 
 }  // namespace

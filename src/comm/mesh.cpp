@@ -7,21 +7,26 @@
 
 namespace copus {
 
-MeshGroups::MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads) {
+MeshGroups::MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads,
+                       std::shared_ptr<CommActivity> activity)
+    : activity_(std::move(activity)) {
   COPUS_CHECK(layout.world() <= world.size(), "a layout has no more ranks than the world");
-  auto const timed = [](std::unique_ptr<Communicator> group, GroupTraffic& traffic) {
-    return std::make_unique<TimedCommunicator>(std::move(group), traffic);
-  };
   bool const active = world.rank() < layout.world();
   auto group = world.split(active ? 0 : -1, world.rank());
   if (!active) return;
-  all_ = timed(std::move(group), all_traffic_);
+  auto const timed = [this](std::unique_ptr<Communicator> inner, const char* role,
+                            GroupTraffic& traffic) {
+    CallRecord& record = &traffic == &dp_traffic_ ? activity_->queue : activity_->own;
+    return std::make_unique<TimedCommunicator>(std::move(inner), role, traffic, record);
+  };
+  all_ = timed(std::move(group), "all", all_traffic_);
   Coord const at = coord_of(layout, world.rank());
-  dp_ = timed(all_->split(at.pp * layout.tp + at.tp, at.dp), dp_traffic_);
-  tp_ = timed(all_->split(at.pp * layout.dp + at.dp, at.tp), tp_traffic_);
-  pp_ = timed(all_->split(at.dp * layout.tp + at.tp, at.pp), pp_traffic_);
+  dp_ = timed(all_->split(at.pp * layout.tp + at.tp, at.dp), "dp", dp_traffic_);
+  tp_ = timed(all_->split(at.pp * layout.dp + at.dp, at.tp), "tp", tp_traffic_);
+  pp_ = timed(all_->split(at.dp * layout.tp + at.tp, at.pp), "pp", pp_traffic_);
   std::int64_t const replicas = std::max<std::int64_t>(1, layout.tp / kv_heads);
-  kv_replicas_ = timed(tp_->split(static_cast<int>(at.tp / replicas), at.tp), tp_traffic_);
+  kv_replicas_ =
+      timed(tp_->split(static_cast<int>(at.tp / replicas), at.tp), "kv replicas", tp_traffic_);
 }
 
 Mesh::Mesh(std::shared_ptr<MeshGroups> groups, const Layout& layout, int rank)
@@ -30,7 +35,8 @@ Mesh::Mesh(std::shared_ptr<MeshGroups> groups, const Layout& layout, int rank)
 }
 
 Mesh::Mesh(Communicator& world, const Layout& layout, std::int64_t kv_heads)
-    : Mesh(std::make_shared<MeshGroups>(world, layout, kv_heads), layout, world.rank()) {}
+    : Mesh(std::make_shared<MeshGroups>(world, layout, kv_heads, std::make_shared<CommActivity>()),
+           layout, world.rank()) {}
 
 double Mesh::communication_seconds() const {
   return groups_->all_traffic_.seconds + groups_->tp_traffic_.seconds +

@@ -9,7 +9,7 @@ Mesh MeshCache::fetch(const Layout& layout) {
     return e.dp == layout.dp && e.tp == layout.tp && e.pp == layout.pp;
   });
   if (found == entries_.end()) {
-    auto groups = std::make_shared<MeshGroups>(world_, layout, kv_heads_);
+    auto groups = std::make_shared<MeshGroups>(world_, layout, kv_heads_, activity_);
     entries_.push_front({layout.dp, layout.tp, layout.pp, std::move(groups)});
   } else {
     entries_.splice(entries_.begin(), entries_, found);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -36,6 +37,24 @@ constexpr std::int64_t kRingBytes = std::int64_t{1} << 19;
 // What one ring message holds: small enough that a neighbour starts early, large enough that
 // messages cost nothing.
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 18;
+
+// Waits, and moves the library's messages on meanwhile. Open MPI's own wait keeps its core busy,
+// which another rank, or this one's computing, may need: after a moment this one sleeps between
+// looks.
+void wait_for(std::span<MPI_Request> requests) {
+  constexpr int kBusyLooks = 200;
+  for (int looks = 0;; ++looks) {
+    int done = 0;
+    MPI_CHECK(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                          MPI_STATUSES_IGNORE));
+    if (done != 0) return;
+    if (looks < kBusyLooks) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
 
 MPI_Op op_of(ReduceOp op) {
   return op == ReduceOp::sum ? MPI_SUM : (op == ReduceOp::max ? MPI_MAX : MPI_MIN);
@@ -126,12 +145,12 @@ void MpiCommunicator::pass_on(const std::byte* send, std::int64_t send_bytes, st
   }
   std::int64_t at = 0;
   for (MPI_Request& request : incoming) {
-    MPI_CHECK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    wait_for({&request, 1});
     std::int64_t const bytes = std::min(kChunkBytes, receive_bytes - at);
     arrived(at, bytes);
     at += bytes;
   }
-  MPI_CHECK(MPI_Waitall(static_cast<int>(outgoing.size()), outgoing.data(), MPI_STATUSES_IGNORE));
+  wait_for(outgoing);
 }
 
 void MpiCommunicator::ring_reduce(std::byte* x, DType dtype, ReduceOp op,
@@ -238,7 +257,7 @@ void MpiCommunicator::exchange(std::span<const Parcel> sends, std::span<const Pa
                           MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
     }
   }
-  MPI_CHECK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+  wait_for(requests);
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {

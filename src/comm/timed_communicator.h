@@ -1,9 +1,10 @@
-// A communicator that runs another one's calls and adds up what passes through: who waits, how
-// long, for how many bytes.
+// A communicator that runs another one's calls, adds up what passes through (who waits, how long,
+// for how many bytes), and keeps on record what it is in the middle of.
 #pragma once
 #include <chrono>
 #include <utility>
 
+#include "copus/comm/activity.h"
 #include "copus/comm/communicator.h"
 #include "copus/comm/group_traffic.h"
 
@@ -11,45 +12,48 @@ namespace copus {
 
 class TimedCommunicator final : public Communicator {
  public:
-  // `traffic` outlives this; one thread at a time calls.
-  TimedCommunicator(std::unique_ptr<Communicator> inner, GroupTraffic& traffic)
-      : inner_(std::move(inner)), traffic_(traffic) {}
+  // `group`: its role, a literal. `traffic` and `record` outlive this; one thread at a time calls.
+  TimedCommunicator(std::unique_ptr<Communicator> inner, const char* group, GroupTraffic& traffic,
+                    CallRecord& record)
+      : inner_(std::move(inner)), group_(group), traffic_(traffic), record_(record) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   std::string transport() const override { return inner_->transport(); }
   void all_reduce(TensorView x, ReduceOp op) override {
-    Clock const clock(traffic_, 2 * shared(x.bytes()));
+    Clock const clock(*this, "all_reduce", 2 * shared(x.bytes()));
     inner_->all_reduce(x, op);
   }
   void all_reduce(std::span<double> values, ReduceOp op) override {
-    Clock const clock(traffic_, 2 * shared(static_cast<std::int64_t>(values.size_bytes())));
+    Clock const clock(*this, "all_reduce of scalars",
+                      2 * shared(static_cast<std::int64_t>(values.size_bytes())));
     inner_->all_reduce(values, op);
   }
   void all_reduce(std::span<std::uint64_t> values, ReduceOp op) override {
-    Clock const clock(traffic_, 2 * shared(static_cast<std::int64_t>(values.size_bytes())));
+    Clock const clock(*this, "all_reduce of integers",
+                      2 * shared(static_cast<std::int64_t>(values.size_bytes())));
     inner_->all_reduce(values, op);
   }
   void reduce_scatter(TensorView out, const TensorView& x) override {
-    Clock const clock(traffic_, shared(x.bytes()));
+    Clock const clock(*this, "reduce_scatter", shared(x.bytes()));
     inner_->reduce_scatter(out, x);
   }
   void all_gather(TensorView out, const TensorView& x) override {
-    Clock const clock(traffic_, shared(out.bytes()));
+    Clock const clock(*this, "all_gather", shared(out.bytes()));
     inner_->all_gather(out, x);
   }
   void broadcast(TensorView x, int root) override {
-    Clock const clock(traffic_, size() > 1 ? x.bytes() : 0);
+    Clock const clock(*this, "broadcast", size() > 1 ? x.bytes() : 0);
     inner_->broadcast(x, root);
   }
   void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override {
     std::int64_t bytes = 0;
     for (const Parcel& parcel : sends) bytes += parcel.data.bytes();
-    Clock const clock(traffic_, bytes);
+    Clock const clock(*this, "exchange", bytes);
     inner_->exchange(sends, receives);
   }
   void barrier() override {
-    Clock const clock(traffic_, 0);
+    Clock const clock(*this, "barrier", 0);
     inner_->barrier();
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
@@ -59,21 +63,25 @@ class TimedCommunicator final : public Communicator {
 
  private:
   struct Clock {
-    Clock(GroupTraffic& traffic, std::int64_t bytes) : traffic_(traffic) {
-      traffic.bus_bytes += bytes;
+    Clock(TimedCommunicator& of, const char* operation, std::int64_t bytes) : of_(of) {
+      of_.traffic_.bus_bytes += bytes;
+      of_.record_.begin(of_.group_, operation);
     }
     ~Clock() {
-      traffic_.seconds +=
+      of_.record_.end();
+      of_.traffic_.seconds +=
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     }
-    GroupTraffic& traffic_;
+    TimedCommunicator& of_;
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
   // Of `bytes` that all ranks share, what one rank has to send at least.
   std::int64_t shared(std::int64_t bytes) const { return bytes * (size() - 1) / size(); }
 
   std::unique_ptr<Communicator> inner_;
+  const char* group_;
   GroupTraffic& traffic_;
+  CallRecord& record_;
 };
 
 }  // namespace copus

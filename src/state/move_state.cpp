@@ -103,11 +103,11 @@ struct Staging {
   std::vector<float> room;
   std::size_t share = 0;  // elements
 
-  Staging(const Streams& streams, int ranks) {
-    bool const used = std::any_of(streams.begin(), streams.end(),
-                                  [](auto const& s) { return s.second.left > 0; });
-    share = static_cast<std::size_t>(kMoveStagingBytes / 2 / size_of(DType::f32) / ranks);
-    if (used) room.resize(streams.size() * share);
+  Staging(const Streams& streams, int ranks)
+      : share(static_cast<std::size_t>(kMoveStagingBytes / 2 / size_of(DType::f32) / ranks)) {
+    std::int64_t most = 0;
+    for (auto const& [peer, stream] : streams) most += piece_of(stream);
+    room.resize(static_cast<std::size_t>(most));
   }
   std::int64_t piece_of(const Stream& stream) const {
     return std::min(static_cast<std::int64_t>(share), stream.left);

@@ -15,6 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t kRound = 8;  // micro-batches between two looks at `stop`
+
 // Says how far it is: a live line on a terminal, a plain line every ten seconds elsewhere.
 class EvalProgress {
  public:
@@ -46,7 +48,7 @@ class EvalProgress {
 }  // namespace
 
 EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::int64_t micro,
-                    std::int64_t seq_len, Log* log) {
+                    std::int64_t seq_len, Log* log, const std::function<bool()>& stop) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(micro * seq_len)), targets(ids.size());
   auto const row = [&](std::vector<std::int32_t>& rows, std::int64_t i) {
     return std::span(rows).subspan(static_cast<std::size_t>(i * seq_len),
@@ -56,8 +58,9 @@ EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::in
   // Micro-batches are dealt to the data-parallel ranks in turn.
   std::int64_t const dp = mesh.layout().dp, here = mesh.coord().dp;
   std::int64_t const all = (data.windows() + micro - 1) / micro;
-  auto const batch_of = [&](std::int64_t mine) {
-    std::int64_t const first = (mine * dp + here) * micro;
+  std::int64_t done = 0;  // micro-batches of this rank
+  auto const batch_of = [&](std::int64_t next) {
+    std::int64_t const first = ((done + next) * dp + here) * micro;
     std::int64_t const count = std::min(micro, data.windows() - first);
     // The last micro-batch is filled up with rows that bear no loss.
     std::fill(ids.begin(), ids.end(), 0);
@@ -66,11 +69,20 @@ EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::in
     if (first > 0) progress.show(first, data.windows(), seq_len);
     return MicroBatch{ids, targets, 0, 0};
   };
-  double loss_sum = run_forward_only(stage, mesh, (all - here + dp - 1) / dp, batch_of);
-  if (mesh.coord().tp != 0) loss_sum = 0.0;
-  // all: the last stages' first tp ranks have the losses of their own windows.
-  mesh.all().all_reduce(std::span(&loss_sum, 1), ReduceOp::sum);
-  return {loss_sum / static_cast<double>(std::max<std::int64_t>(1, data.tokens())), data.tokens()};
+  double loss_sum = 0.0;
+  for (std::int64_t rounds = (all + dp - 1) / dp; done < rounds; done += kRound) {
+    std::int64_t const mine =
+        std::clamp<std::int64_t>((all - here + dp - 1) / dp - done, 0, kRound);
+    double sums[2] = {run_forward_only(stage, mesh, mine, batch_of), stop && stop() ? 1.0 : 0.0};
+    if (mesh.coord().tp != 0) sums[0] = 0.0;
+    // all: the last stages' first tp ranks have the losses of their own windows; and all leave
+    // together.
+    mesh.all().all_reduce(std::span<double>(sums), ReduceOp::sum);
+    if (sums[1] > 0.0) return {0.0, 0, true};
+    loss_sum += sums[0];
+  }
+  return {loss_sum / static_cast<double>(std::max<std::int64_t>(1, data.tokens())), data.tokens(),
+          false};
 }
 
 EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
@@ -89,7 +101,7 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
   Stage stage(setup, flat, mesh, backend, arena, weights, {});
   stage.prepare();
   read_weights(table, flat, HfModel(directory, model), backend, weights);
-  return evaluate(stage, mesh, data, setup.micro, model.seq_len, &log);
+  return evaluate(stage, mesh, data, setup.micro, model.seq_len, &log, {});
 }
 
 }  // namespace copus

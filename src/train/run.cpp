@@ -46,7 +46,12 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
       backend_(
           make_backend(world.size() > 1 ? DeviceChoice::cpu : config_.device, options.threads)),
       peak_flops_(peaks_of(world, *backend_)),
-      trainer_(config_, world_, plan_.layout, plan_.micro, *backend_) {}
+      trainer_(config_, world_, plan_.layout, plan_.micro, *backend_),
+      stall_watch_(
+          trainer_.activity(), [this] { return asked_to_stop(); },
+          [rank = world.rank()](const std::string& words) {
+            fmt::print(stderr, "rank {}: {}\n", rank, words);
+          }) {}
 
 double Run::peak_of(const Layout& layout) const {
   return std::accumulate(peak_flops_.begin(), peak_flops_.begin() + layout.world(), 0.0);
@@ -133,6 +138,11 @@ std::string Run::end_reason() {
   return "";
 }
 
+std::string Run::stop_words() const {
+  std::string const mine = options_.stop_reason ? options_.stop_reason() : "";
+  return mine.empty() ? "another rank was asked to stop" : mine;
+}
+
 void Run::warn_of_epochs(std::int64_t before) {
   std::int64_t const now = trainer_.state().counters.samples;
   if (now == 0 || before == 0) return;
@@ -173,8 +183,13 @@ void Run::evaluate() {
   const Counters& counters = trainer_.state().counters;
   if (inputs_.val->tokens() == 0 || evaluated_at_ == counters.step) return;
   evaluated_at_ = counters.step;
-  EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr);
+  EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr,
+                                              [this] { return asked_to_stop(); });
   if (!leads()) return;
+  if (result.stopped) {
+    log_.info("evaluation left unfinished: the run was asked to stop");
+    return;
+  }
   log_.info(fmt::format("eval at step {}: loss {:.4f}, perplexity {:.3f}, over {} tokens",
                         counters.step, result.loss, std::exp(result.loss), result.tokens));
   metrics_->event("eval", counters, {{"loss", result.loss}, {"eval_tokens", result.tokens}});
@@ -210,20 +225,26 @@ RunEnd Run::go() {
   std::string reason = end_reason();
   for (; reason.empty(); reason = end_reason()) {
     std::int64_t const before = counters.samples;
-    report(trainer_.step(samples, batch_of(plan_, config_.batch, counters.tokens)));
+    StepRecord const record =
+        trainer_.step(samples, batch_of(plan_, config_.batch, counters.tokens), asked_to_stop());
+    report(record);
     warn_of_epochs(before);
+    stopping_ = record.stop_requested;
+    if (stopping_) break;
     if (evaluation.due(counters.tokens)) evaluate();
     if (checkpoint.due(counters.tokens)) save();
     if (counters.tokens < config_.train.tokens) follow_script();
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
+  if (stopping_) reason = stop_words();
   if (!failed) {
-    evaluate();
+    if (!stopping_) evaluate();
     save();
   }
   log_.info(
       fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));
   if (leads()) metrics_->event("stop", counters, {{"reason", reason}});
+  if (stopping_) return RunEnd::stopped;
   return failed ? RunEnd::failed : RunEnd::done;
 }
 

@@ -15,6 +15,7 @@
 #include "copus/train/trainer.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
+#include "train/stall_watch.h"
 #include "train/switch_watch.h"
 
 namespace copus {
@@ -28,6 +29,7 @@ class Run {
 
  private:
   bool leads() const { return world_.rank() == 0; }
+  bool asked_to_stop() const { return options_.stop_reason && !options_.stop_reason().empty(); }
   void start();
   void load();
   void show_start();
@@ -40,6 +42,7 @@ class Run {
   void change_to(const RunPlan& plan, const std::string& reason);
   double peak_of(const Layout& layout) const;
   std::string end_reason();  // empty: go on
+  std::string stop_words() const;
 
   Config config_;
   TrainOptions options_;
@@ -55,6 +58,8 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;  // rank 0
   std::optional<Progress> progress_;
   SwitchWatch watch_;
+  StallWatch stall_watch_;
+  bool stopping_ = false;                           // some rank was asked to end
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
 };
 

@@ -62,15 +62,15 @@ std::string Trainer::plan_switch(SwitchWork& work) {
   std::vector<std::string> const illegal =
       illegal_reasons(config_.model, to, 0, work.request.micro);
   if (!illegal.empty()) return illegal.front();
-  if (to.world() > world_.size()) {
+  if (to.world() > world_->size()) {
     return fmt::format("{} needs {} ranks, the world has {}", to_string(to), to.world(),
-                       world_.size());
+                       world_->size());
   }
-  work.before = state_shard(config_.model, layout(), world_.rank());
-  work.after = state_shard(config_.model, to, world_.rank());
-  work.transfer = rank_transfer(transfer_plan(config_.model, layout(), to), world_.rank());
-  bool const stays = world_.rank() < to.world();
-  int const pp = stays ? coord_of(to, world_.rank()).pp : 0;
+  work.before = state_shard(config_.model, layout(), world_->rank());
+  work.after = state_shard(config_.model, to, world_->rank());
+  work.transfer = rank_transfer(transfer_plan(config_.model, layout(), to), world_->rank());
+  bool const stays = world_->rank() < to.world();
+  int const pp = stays ? coord_of(to, world_->rank()).pp : 0;
   work.memory = engine_memory(config_, to, work.request.micro, pp);
   return "";
 }
@@ -107,7 +107,7 @@ std::string Trainer::allocate_switch(SwitchWork& work) {
 std::string Trainer::move_for_switch(SwitchWork& work) {
   TrainState const fresh = work.engine ? work.engine->state() : TrainState{};
   MovedBytes const moved =
-      move_state(world_, work.transfer, state_, fresh, [&] { work.enter(SwitchPhase::exchange); });
+      move_state(*world_, work.transfer, state_, fresh, [&] { work.enter(SwitchPhase::exchange); });
   work.record.bytes_moved = moved.sent;
   work.record.bytes_local = moved.local;
   return "";
@@ -133,7 +133,7 @@ std::string Trainer::verify_switch(SwitchWork& work) {
   sums[2 * hashes + params + 1] = static_cast<std::uint64_t>(work.record.bytes_local);
   // world: the hashes of the old layout, of all copies in the new one, how many elements those
   // are, and the bytes.
-  world_.all_reduce(std::span<std::uint64_t>(sums), ReduceOp::sum);
+  world_->all_reduce(std::span<std::uint64_t>(sums), ReduceOp::sum);
   work.record.bytes_moved = static_cast<std::int64_t>(sums[2 * hashes + params]);
   work.record.bytes_local = static_cast<std::int64_t>(sums[2 * hashes + params + 1]);
   work.record.state_hash =
@@ -166,7 +166,7 @@ void Trainer::swap_engines(SwitchWork& work) {
 bool Trainer::make_ready(SwitchWork& work) {
   auto const phase = [&](SwitchPhase p, const auto& body) {
     Stopwatch const watch(work.record.seconds[static_cast<int>(p)]);
-    std::string const problem = first_problem(world_, problem_of(body));
+    std::string const problem = first_problem(*world_, problem_of(body));
     if (!problem.empty()) work.record.refused = fmt::format("{}: {}", name_of(p), problem);
     return problem.empty();
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/timed_communicator.h"
 #include "copus/core/error.h"
 #include "copus/state/initialize.h"
 #include "copus/train/batch_rule.h"
@@ -26,15 +27,21 @@ Spread spread_of(std::span<const double> all, std::size_t first, std::size_t ste
   return {values.front(), values[values.size() / 2], values.back()};
 }
 
+std::unique_ptr<Communicator> watched(Communicator& world, GroupTraffic& traffic,
+                                      CommActivity& activity) {
+  return std::make_unique<TimedCommunicator>(world.split(0, world.rank()), "the world", traffic,
+                                             activity.own);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, Communicator& world, const Layout& layout,
                  std::int64_t micro, Backend& backend, std::size_t kept_meshes)
     : config_(config),
-      world_(world),
+      world_(watched(world, world_traffic_, *activity_)),
       backend_(backend),
       table_(parameter_table(config.model)),
-      meshes_(world, config.model.kv_heads, kept_meshes),
+      meshes_(world, config.model.kv_heads, kept_meshes, activity_),
       mesh_(meshes_.fetch(layout)),
       micro_(micro),
       engine_(make_engine(mesh_, micro)),
@@ -143,18 +150,20 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
 // The step's one scalar reduction, over the whole world: idle ranks learn what happened, and each
 // active rank puts its times into places of its own.
 void Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record) {
-  constexpr std::size_t kSums = 2, kTimes = 3;
+  constexpr std::size_t kSums = 3, kTimes = 3;
   auto const ranks = static_cast<std::size_t>(layout().world());
   std::vector<double> scalars(kSums + kTimes * ranks, 0.0);
   scalars[0] = share.loss_sum;
   scalars[1] = share.square_sum;
+  scalars[2] = share.stop ? 1.0 : 0.0;  // the decision word
   if (active()) {
-    double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_.rank());
+    double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_->rank());
     mine[0] = share.compute, mine[1] = share.communication, mine[2] = share.data;
   }
-  world_.all_reduce(std::span<double>(scalars), ReduceOp::sum);
+  world_->all_reduce(std::span<double>(scalars), ReduceOp::sum);
   record.loss = scalars[0] / static_cast<double>(step_tokens);
   record.grad_norm = std::sqrt(scalars[1]) / static_cast<double>(step_tokens);
+  record.stop_requested = scalars[2] > 0.0;
   std::span<const double> const times = std::span<const double>(scalars).subspan(kSums);
   record.compute = spread_of(times, 0, kTimes);
   record.communication = spread_of(times, 1, kTimes);
@@ -195,13 +204,14 @@ StepScalars Trainer::count(std::int64_t batch, StepRecord& record) {
   return scalars;
 }
 
-StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
+StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, bool stop) {
   COPUS_CHECK(batch % (layout().dp * micro_) == 0,
               "a batch is whole micro-batches on every data-parallel rank");
   StepRecord record;
   double seconds = 0.0;
   Stopwatch const watch(seconds);
-  Share const share = active() ? compute(samples, batch) : Share{};
+  Share share = active() ? compute(samples, batch) : Share{};
+  share.stop = stop;
   // Training windows are full: every target bears loss.
   std::int64_t const step_tokens = batch * config_.model.seq_len;
   reduce_scalars(share, step_tokens, record);
@@ -222,9 +232,9 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch) {
   return record;
 }
 
-EvalRecord Trainer::evaluate(const EvalSet& data, Log* log) {
+EvalRecord Trainer::evaluate(const EvalSet& data, Log* log, const std::function<bool()>& stop) {
   if (!active()) return {};
-  return copus::evaluate(engine_->stage(), mesh_, data, micro_, config_.model.seq_len, log);
+  return copus::evaluate(engine_->stage(), mesh_, data, micro_, config_.model.seq_len, log, stop);
 }
 
 }  // namespace copus

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "copus/comm/activity.h"
 #include "copus/comm/communicator.h"
 #include "copus/comm/group_traffic.h"
 #include "copus/parallel/layout.h"
@@ -13,11 +14,14 @@ namespace copus {
 // layout get an inactive one, without groups.
 class MeshGroups {
  public:
-  // kv_heads: the tp group is split once more where tp exceeds them.
-  MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads);
+  // kv_heads: the tp group is split once more where tp exceeds them. `activity`: where the calls of
+  // all groups are on record while they run.
+  MeshGroups(Communicator& world, const Layout& layout, std::int64_t kv_heads,
+             std::shared_ptr<CommActivity> activity);
 
  private:
   friend class Mesh;
+  std::shared_ptr<CommActivity> activity_;
   GroupTraffic all_traffic_, dp_traffic_, tp_traffic_, pp_traffic_;
   std::unique_ptr<Communicator> all_, dp_, tp_, pp_, kv_replicas_;
 };

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <list>
 #include <memory>
+#include <utility>
 
 #include "copus/comm/mesh.h"
 
@@ -15,8 +16,9 @@ class MeshCache {
  public:
   // `kept`: (dp, tp, pp)s whose groups stay, the least recently used first out; those that a Mesh
   // still uses live as long as it does.
-  MeshCache(Communicator& world, std::int64_t kv_heads, std::size_t kept)
-      : world_(world), kv_heads_(kv_heads), kept_(kept) {}
+  MeshCache(Communicator& world, std::int64_t kv_heads, std::size_t kept,
+            std::shared_ptr<CommActivity> activity)
+      : world_(world), kv_heads_(kv_heads), kept_(kept), activity_(std::move(activity)) {}
 
   Mesh fetch(const Layout& layout);
 
@@ -28,6 +30,7 @@ class MeshCache {
   Communicator& world_;
   std::int64_t kv_heads_;
   std::size_t kept_;
+  std::shared_ptr<CommActivity> activity_;
   std::list<Entry> entries_;  // most recently used first
 };
 

@@ -13,8 +13,8 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
                                const EvalSet& data, Backend& backend, Log& log);
 
 // The mean loss over `data` of whatever weights the ranks' stages run, `micro` windows at a time;
-// the same on every rank. `log`: progress, or none.
+// the same on every rank. `log`: progress, or none. `stop`: as Trainer::evaluate's.
 EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::int64_t micro,
-                    std::int64_t seq_len, Log* log);
+                    std::int64_t seq_len, Log* log, const std::function<bool()>& stop);
 
 }  // namespace copus

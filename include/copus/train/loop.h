@@ -1,5 +1,6 @@
 // A whole run: from a checked configuration to the last checkpoint.
 #pragma once
+#include <functional>
 #include <string>
 
 #include "copus/comm/communicator.h"
@@ -12,10 +13,12 @@ struct TrainOptions {
   int threads = 0;     // 0: all that the process may run on
   int ranks_here = 1;  // ranks that share this host's memory
   std::string version;
+  // Why this process was asked to end ("SIGTERM"), or empty. Asked by several threads.
+  std::function<std::string()> stop_reason;
 };
 
-// refused: another rank has said why.
-enum class RunEnd { done, failed, refused };
+// stopped: as asked, after a checkpoint. refused: another rank has said why.
+enum class RunEnd { done, failed, stopped, refused };
 
 // Every rank of `world` calls it. Checks everything that can be checked before anything is written
 // (ConfigError), then trains until train.tokens. Rank 0 alone writes the run directory.

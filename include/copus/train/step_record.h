@@ -21,7 +21,8 @@ struct StepRecord {
   // Over the active ranks, up to the step's scalar reduction: who computes long, and who waits for
   // whom.
   Spread compute, communication, data;
-  std::string skip_reason;  // not empty: nothing was updated
+  std::string skip_reason;      // not empty: nothing was updated
+  bool stop_requested = false;  // on any rank
 };
 
 }  // namespace copus

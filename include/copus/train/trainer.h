@@ -23,6 +23,7 @@ namespace copus {
 struct EvalRecord {
   double loss = 0.0;  // nats a token: sum over tokens / tokens
   std::int64_t tokens = 0;
+  bool stopped = false;  // before the end: no result
 };
 
 // Fills the inputs and targets of sample `index`: Loader::sample, or whatever a benchmark or test
@@ -48,16 +49,20 @@ class Trainer {
   void take_master();
 
   // Consumes the next `batch` samples. A loss or gradient that is not finite leaves every weight
-  // and moment untouched (the data position moves on) and says so in skip_reason.
-  StepRecord step(const SampleSource& samples, std::int64_t batch);
-  // The mean loss over `data`, with no effect on training. `log`: progress, or none.
-  EvalRecord evaluate(const EvalSet& data, Log* log);
+  // and moment untouched (the data position moves on) and says so in skip_reason. `stop`: this rank
+  // was asked to end the run; every rank's record then says so.
+  StepRecord step(const SampleSource& samples, std::int64_t batch, bool stop = false);
+  // The mean loss over `data`, with no effect on training. `log`: progress, or none. `stop` is
+  // asked now and then; when it is true on any rank, every rank returns without a result.
+  EvalRecord evaluate(const EvalSet& data, Log* log, const std::function<bool()>& stop = {});
   // Goes on in another layout with the same state, or says why not. What fails before the swap
   // leaves everything as it was, on every rank; a CommError ends the run.
   SwitchRecord switch_to(const SwitchRequest& request);
 
   bool active() const { return engine_ != nullptr; }
-  Communicator& world() { return world_; }
+  Communicator& world() { return *world_; }
+  // Of all this rank's groups, the world's too; may be read by any thread.
+  const CommActivity& activity() const { return *activity_; }
   const Layout& layout() const { return mesh_.layout(); }
   const Mesh& mesh() const { return mesh_; }
   // Views are empty on idle ranks, the counters equal everywhere.
@@ -78,6 +83,7 @@ class Trainer {
   struct Share {
     double loss_sum = 0.0, square_sum = 0.0;
     double compute = 0.0, communication = 0.0, data = 0.0;  // seconds
+    bool stop = false;
   };
   struct SwitchWork;
 
@@ -98,7 +104,9 @@ class Trainer {
   void swap_engines(SwitchWork& work);
 
   Config config_;
-  Communicator& world_;
+  std::shared_ptr<CommActivity> activity_ = std::make_shared<CommActivity>();
+  GroupTraffic world_traffic_;
+  std::unique_ptr<Communicator> world_;
   Backend& backend_;
   std::vector<Param> table_;
   MeshCache meshes_;

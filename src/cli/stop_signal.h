@@ -1,0 +1,13 @@
+// SIGTERM, SIGINT and SIGUSR1 as a request that the run looks at between steps.
+#pragma once
+#include <string>
+
+namespace copus {
+
+// From now on the first of these signals is remembered, and a second ends the process at once.
+void catch_stop_signals();
+// The signal that has come, or 0. Any thread.
+int stop_signal();
+std::string name_of_signal(int signal);
+
+}  // namespace copus

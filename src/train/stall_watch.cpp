@@ -1,0 +1,56 @@
+#include "train/stall_watch.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <utility>
+
+#include "copus/core/units.h"
+
+namespace copus {
+namespace {
+
+constexpr double kStuckSeconds = 60.0;
+// Long for a call of a healthy run, and short enough that a launcher which ends a job lets it be
+// said: Open MPI waits a second between SIGTERM and SIGKILL.
+constexpr double kStuckWhenStoppingSeconds = 0.3;
+constexpr auto kLook = std::chrono::milliseconds(100);
+
+}  // namespace
+
+StallWatch::StallWatch(const CommActivity& activity, std::function<bool()> stop,
+                       std::function<void(const std::string&)> say)
+    : activity_(activity),
+      stop_(std::move(stop)),
+      say_(std::move(say)),
+      thread_([this] { run(); }) {}
+
+StallWatch::~StallWatch() {
+  {
+    std::lock_guard const lock(mutex_);
+    end_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StallWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!changed_.wait_for(lock, kLook, [&] { return end_; })) {
+    look(activity_.own, own_);
+    look(activity_.queue, queue_);
+  }
+}
+
+void StallWatch::look(const CallRecord& record, Spoken& spoken) {
+  std::optional<CallRecord::Call> const call = record.current();
+  if (!call) return;
+  bool const stopping = stop_ && stop_();
+  if (call->seconds < (stopping ? kStuckWhenStoppingSeconds : kStuckSeconds)) return;
+  if (spoken.number == call->number && (spoken.of_stop || !stopping)) return;
+  spoken = {call->number, stopping};
+  say_(fmt::format("{}in {} for {}: a peer has not come, or has ended",
+                   stopping ? "asked to stop, " : "", call->words, human_duration(call->seconds)));
+}
+
+}  // namespace copus
