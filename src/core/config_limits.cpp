@@ -29,9 +29,10 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   refusals.word(config.train.precision, Precision::fp32, "train.precision");
-  refusals.word(config.adapt.mode, AdaptMode::off, "adapt.mode");
-  refusals.add(config.gns != GnsConfig{}, "gns", "a noise scale estimated as asked",
-               "only the section's defaults (nothing is estimated)");
+  bool const decides =
+      config.adapt.mode == AdaptMode::suggest || config.adapt.mode == AdaptMode::act;
+  refusals.add(decides, "adapt.mode", fmt::format("\"{}\"", name_of(config.adapt.mode)),
+               "\"off\" or \"log\"");
   refusals.add(config.checkpoint.async, "checkpoint.async", "true",
                "false (checkpoints are written between steps)");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");

@@ -63,6 +63,15 @@ bool held_by(const ModelConfig& model, const Layout& layout, const Param& param,
 
 // Tensors of one bucket have one of these: embedding and positions, each layer, final norm and
 // head.
+bool is_norm(Role role) {
+  return role == Role::norm1 || role == Role::norm1_bias || role == Role::norm2 ||
+         role == Role::norm2_bias || role == Role::final_norm || role == Role::final_norm_bias;
+}
+
+bool is_kv(Role role) {
+  return role == Role::k || role == Role::v || role == Role::k_bias || role == Role::v_bias;
+}
+
 struct FlatWriter {
   FlatLayout flat;
   std::int64_t dp;
@@ -84,6 +93,11 @@ struct FlatWriter {
 };
 
 }  // namespace
+
+bool is_partial_over_tp(const Layout& layout, const Param& param, const LocalParam& local) {
+  return (is_norm(param.role) && layout.sequence_parallel) ||
+         (is_kv(param.role) && local.replicas > 1);
+}
 
 std::int64_t bucket_layer(const ModelConfig& model, const Param& param) {
   if (param.layer >= 0) return param.layer;

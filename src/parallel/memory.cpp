@@ -110,6 +110,11 @@ std::int64_t tied_gradient_bytes(const Stage& stage) {
   return flat_bytes(rows * stage.model.hidden, DType::f32);
 }
 
+std::int64_t noise_scale_bytes(const Stage& stage) {
+  NoiseScaleBuffers const buffers = noise_scale_buffers(stage.model, stage.layout, stage.pp_rank);
+  return flat_bytes(buffers.tied, DType::f32) + flat_bytes(buffers.partial, DType::f32);
+}
+
 }  // namespace
 
 std::int64_t MemoryPlan::total() const {
@@ -137,9 +142,23 @@ bool is_kept(Saved tensor, Recompute recompute) {
   return true;
 }
 
+NoiseScaleBuffers noise_scale_buffers(const ModelConfig& model, const Layout& layout, int pp_rank) {
+  NoiseScaleBuffers buffers;
+  std::vector<Param> const table = parameter_table(model);
+  FlatLayout const flat = flat_layout(model, layout, 0, pp_rank);
+  for (const LocalParam& local : flat.params) {
+    const Param& param = table[static_cast<std::size_t>(local.param)];
+    if (is_partial_over_tp(layout, param, local))
+      buffers.partial = std::max(buffers.partial, local.numel());
+    if (model.tie_embeddings && layout.pp > 1 && param.role == Role::embed)
+      buffers.tied = local.numel();
+  }
+  return buffers;
+}
+
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank) {
+                       int pp_rank, bool noise_scale) {
   Stage const stage{model,     layout, micro, accumulation, compute_type(precision),
                     recompute, pp_rank};
   // Padding makes all tp ranks of a stage alike.
@@ -159,15 +178,17 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
            {"head", head_bytes(stage)},
            {"batch", batch_bytes(stage)},
            {"communication", communication_bytes(stage)},
-           {"tied_gradient", tied_gradient_bytes(stage)}}};
+           {"tied_gradient", tied_gradient_bytes(stage)},
+           {"noise_scale", noise_scale ? noise_scale_bytes(stage) : 0}}};
 }
 
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
-                        std::int64_t accumulation, Precision precision, Recompute recompute) {
+                        std::int64_t accumulation, Precision precision, Recompute recompute,
+                        bool noise_scale) {
   StageMemory worst;
   for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
     MemoryPlan plan =
-        memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank);
+        memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank, noise_scale);
     if (pp_rank == 0 || plan.total() > worst.plan.total()) worst = {pp_rank, std::move(plan)};
   }
   return worst;

@@ -63,6 +63,42 @@ ModelConfig model_from(const json& in) {
   return m;
 }
 
+// Every number of the estimator's memory, under its own name: written and read by one list.
+template <class History, class Field>
+void for_fields(History& h, const Field& field) {
+  field("estimates", h.estimates);
+  field("tokens", h.tokens);
+  field("one_micro_batch", h.one_micro_batch);
+  field("weight", h.weight);
+  field("weight_share", h.weight_share);
+  field("trace", h.trace);
+  field("signal", h.signal);
+  field("trace_noise_factor", h.trace_noise.factor);
+  field("trace_noise_unit", h.trace_noise.unit);
+  field("signal_noise_factor", h.signal_noise.factor);
+  field("signal_noise_unit", h.signal_noise.unit);
+  field("covariance_factor", h.covariance.factor);
+  field("covariance_unit", h.covariance.unit);
+  field("unit_share", h.unit_share);
+  field("double_count_seen", h.double_count.seen);
+  field("double_count_mean_square", h.double_count.mean_square);
+  field("double_count_sum", h.double_count.sum);
+  field("double_count_sum_squares", h.double_count.sum_squares);
+  field("double_count_evidence", h.double_count.evidence);
+}
+
+json to_json(const GnsHistory& history) {
+  json out = json::object();
+  for_fields(history, [&](const char* name, const auto& value) { out[name] = value; });
+  return out;
+}
+
+GnsHistory gns_from(const json& in) {
+  GnsHistory history;
+  for_fields(history, [&](const char* name, auto& value) { in.at(name).get_to(value); });
+  return history;
+}
+
 json to_json(const Counters& c) {
   return {{"step", c.step},
           {"tokens", c.tokens},
@@ -72,7 +108,8 @@ json to_json(const Counters& c) {
           {"beta1_product", c.beta1_product},
           {"beta2_product", c.beta2_product},
           {"skipped_in_a_row", c.skipped_in_a_row},
-          {"reference_batch", c.reference_batch}};
+          {"reference_batch", c.reference_batch},
+          {"gns", to_json(c.gns)}};
 }
 
 Counters counters_from(const json& in) {
@@ -86,6 +123,8 @@ Counters counters_from(const json& in) {
   c.beta2_product = in.at("beta2_product").get<double>();
   c.skipped_in_a_row = in.at("skipped_in_a_row").get<std::int64_t>();
   c.reference_batch = in.at("reference_batch").get<std::int64_t>();
+  // Checkpoints from before the noise scale was measured have none.
+  if (in.contains("gns")) c.gns = gns_from(in.at("gns"));
   return c;
 }
 

@@ -52,10 +52,20 @@ TrainState take_state(Arena& arena, const FlatLayout& flat, const Layout& layout
   return state;
 }
 
-TensorView take_tied_buffer(Arena& arena, const ModelConfig& model, const FlatLayout& flat,
-                            const Mesh& mesh) {
-  if (!model.tie_embeddings || mesh.layout().pp == 1 || mesh.coord().pp > 0) return {};
-  return arena.take(DType::f32, {flat.find(parameter_table(model), Role::embed, -1)->numel()});
+GradientBuffers take_gradient_buffers(Arena& arena, const Config& config, const FlatLayout& flat,
+                                      const Mesh& mesh) {
+  GradientBuffers buffers;
+  const ModelConfig& model = config.model;
+  if (model.tie_embeddings && mesh.layout().pp > 1 && mesh.coord().pp == 0) {
+    buffers.tied =
+        arena.take(DType::f32, {flat.find(parameter_table(model), Role::embed, -1)->numel()});
+  }
+  if (measures_noise_scale(config)) {
+    NoiseScaleBuffers const sizes = noise_scale_buffers(model, mesh.layout(), mesh.coord().pp);
+    buffers.tied_first = arena.take(DType::f32, {sizes.tied});
+    buffers.partial = arena.take(DType::f32, {sizes.partial});
+  }
+  return buffers;
 }
 
 // What survives a step.
@@ -65,10 +75,15 @@ std::int64_t kept_bytes(const MemoryPlan& plan) {
 
 }  // namespace
 
+bool measures_noise_scale(const Config& config) {
+  return config.adapt.mode != AdaptMode::off;
+}
+
 MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,
                          int pp_rank) {
   return memory_plan(config.model, layout, micro, most_micro_batches(config, layout, micro),
-                     config.train.precision, recompute_of(config), pp_rank);
+                     config.train.precision, recompute_of(config), pp_rank,
+                     measures_noise_scale(config));
 }
 
 Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend,
@@ -85,7 +100,7 @@ Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backe
       optimizer_(parameter_table(config.model), flat_, owned_, config.optimizer, backend),
       stage_(setup_of(config, mesh_, micro), flat_, mesh_, backend, arena_, weights_, gradients_),
       sync_(config.model, parameter_table(config.model), flat_, mesh_, backend, gradients_,
-            take_tied_buffer(arena_, config.model, flat_, mesh_)) {
+            take_gradient_buffers(arena_, config, flat_, mesh_)) {
   COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
 }
 

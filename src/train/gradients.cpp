@@ -3,18 +3,6 @@
 #include "train/stopwatch.h"
 
 namespace copus {
-namespace {
-
-bool is_norm(Role role) {
-  return role == Role::norm1 || role == Role::norm1_bias || role == Role::norm2 ||
-         role == Role::norm2_bias || role == Role::final_norm || role == Role::final_norm_bias;
-}
-
-bool is_kv(Role role) {
-  return role == Role::k || role == Role::v || role == Role::k_bias || role == Role::v_bias;
-}
-
-}  // namespace
 
 std::vector<Owned> owned_stretches(const FlatLayout& flat, const Layout& layout, int dp_rank) {
   std::vector<Owned> owned;
@@ -30,50 +18,116 @@ std::vector<Owned> owned_stretches(const FlatLayout& flat, const Layout& layout,
 
 GradientSync::GradientSync(const ModelConfig& model, const std::vector<Param>& table,
                            const FlatLayout& flat, const Mesh& mesh, Backend& backend,
-                           const TensorView& gradients, const TensorView& tied_buffer)
-    : flat_(flat),
-      mesh_(mesh),
+                           const TensorView& gradients, const GradientBuffers& buffers)
+    : mesh_(mesh),
       backend_(backend),
       gradients_(gradients),
-      tied_buffer_(tied_buffer),
-      layer_of_(flat.buckets.size()) {
+      buffers_(buffers),
+      head_layer_(model.layers) {
+  if (model.tie_embeddings && mesh.layout().pp > 1) tied_ = flat.find(table, Role::embed, -1);
+  for (const Bucket& bucket : flat.buckets) plans_.push_back({bucket, 0, false, {}, {}});
   for (const LocalParam& local : flat.params) {
     const Param& param = table[static_cast<std::size_t>(local.param)];
-    layer_of_[static_cast<std::size_t>(local.bucket)] = bucket_layer(model, param);
-    // tp: a norm saw this rank's rows alone. kv replicas: each copy served its own query heads.
-    if (is_norm(param.role) && mesh.layout().sequence_parallel) {
-      partials_.push_back({local.offset, local.numel(), local.bucket, &mesh.tp()});
-    } else if (is_kv(param.role) && local.replicas > 1) {
-      partials_.push_back({local.offset, local.numel(), local.bucket, &mesh.kv_replicas()});
-    }
-  }
-  if (model.tie_embeddings && mesh.layout().pp > 1) tied_ = flat.find(table, Role::embed, -1);
-}
-
-bool GradientSync::waits_for_tied(const Bucket& bucket) const {
-  return tied_ != nullptr && mesh_.coord().pp == 0 && tied_->offset >= bucket.offset &&
-         tied_->offset < bucket.offset + bucket.size;
-}
-
-void GradientSync::start(std::int64_t layer) {
-  for (std::size_t b = 0; b < flat_.buckets.size(); ++b) {
-    const Bucket& bucket = flat_.buckets[b];
-    if (layer_of_[b] != layer || bucket.tied_copy) continue;
-    for (const Partial& partial : partials_) {
-      if (partial.bucket != static_cast<int>(b)) continue;
-      partial.group->all_reduce(gradients_.slice(0, partial.offset, partial.size), ReduceOp::sum);
-    }
-    if (!waits_for_tied(bucket)) reduce(bucket);
+    Plan& plan = plans_[static_cast<std::size_t>(local.bucket)];
+    plan.layer = bucket_layer(model, param);
+    count(plan, param, local);
   }
 }
 
-void GradientSync::reduce(const Bucket& bucket) {
+void GradientSync::count(Plan& plan, const Param& param, const LocalParam& local) {
+  if (&local == tied_) {
+    plan.waits_for_tied = mesh_.coord().pp == 0;
+    return;
+  }
+  if (is_partial_over_tp(mesh_.layout(), param, local)) {
+    // What tp splits and yet repeats are kv heads.
+    Communicator& group = param.split == Split::none ? mesh_.tp() : mesh_.kv_replicas();
+    plan.partials.push_back({local.offset, local.numel(), local.counted, &group});
+    return;
+  }
+  if (!local.counted) return;
+  if (!plan.counted.empty() &&
+      plan.counted.back().offset + plan.counted.back().size == local.offset) {
+    plan.counted.back().size += local.numel();
+  } else {
+    plan.counted.push_back({local.offset, local.numel()});
+  }
+}
+
+void GradientSync::begin(std::int64_t accumulation, bool measure) {
+  accumulation_ = accumulation;
+  measure_ = measure;
+  first_square_ = local_square_ = 0.0;
+}
+
+void GradientSync::layer_ready(std::int64_t micro, std::int64_t layer) {
+  bool const first = micro == 0 && measure_ && accumulation_ > 1;
+  bool const last = micro + 1 == accumulation_;
+  if (!first && !last) return;
+  for (const Plan& plan : plans_) {
+    if (plan.layer != layer || plan.bucket.tied_copy) continue;
+    if (first) measure_first(plan);
+    if (!last) continue;
+    sum_partials(plan);
+    if (!plan.waits_for_tied) reduce(plan);
+  }
+  // The last stage's use of a tied embedding is its head.
+  bool const embeds = tied_ != nullptr && layer == (mesh_.coord().pp == 0 ? -1 : head_layer_);
+  if (first && embeds) {
+    backend_.copy(buffers_.tied_first, gradients_.slice(0, tied_->offset, tied_->numel()));
+  }
+}
+
+void GradientSync::sum_partials(const Plan& plan) {
+  for (const Partial& partial : plan.partials) {
+    // tp, or its ranks with the same kv heads: each has a part of this gradient.
+    partial.group->all_reduce(gradients_.slice(0, partial.offset, partial.size), ReduceOp::sum);
+  }
+}
+
+double GradientSync::square_of(const Plan& plan) {
+  double sum = 0.0;
+  for (const Stretch& stretch : plan.counted)
+    sum += backend_.square_sum(gradients_.slice(0, stretch.offset, stretch.size));
+  return sum;
+}
+
+// Out of place: the running sums go on as they are.
+void GradientSync::measure_first(const Plan& plan) {
+  first_square_ += square_of(plan);
+  for (const Partial& partial : plan.partials) {
+    TensorView const whole = buffers_.partial.slice(0, 0, partial.size);
+    backend_.copy(whole, gradients_.slice(0, partial.offset, partial.size));
+    // tp, or its ranks with the same kv heads: as for the whole step.
+    partial.group->all_reduce(whole, ReduceOp::sum);
+    if (partial.counted) first_square_ += backend_.square_sum(whole);
+  }
+}
+
+// Both stages kept theirs aside; they meet where the last exchange of the step meets anyway.
+void GradientSync::measure_first_tied() {
+  move_tied(buffers_.tied_first, mesh_.layout().pp - 1, 0, buffers_.tied);
+  if (mesh_.coord().pp != 0) return;
+  backend_.add(buffers_.tied, buffers_.tied, buffers_.tied_first);
+  if (tied_->counted) first_square_ += backend_.square_sum(buffers_.tied);
+}
+
+void GradientSync::reduce(const Plan& plan) {
   if (mesh_.dp().size() == 1) return;
-  TensorView const whole = gradients_.slice(0, bucket.offset, bucket.size);
+  if (measure_) {
+    local_square_ += square_of(plan);
+    for (const Partial& partial : plan.partials) {
+      if (partial.counted)
+        local_square_ += backend_.square_sum(gradients_.slice(0, partial.offset, partial.size));
+    }
+    if (plan.waits_for_tied && tied_->counted)
+      local_square_ += backend_.square_sum(gradients_.slice(0, tied_->offset, tied_->numel()));
+  }
+  TensorView const whole = gradients_.slice(0, plan.bucket.offset, plan.bucket.size);
   backend_.synchronize();  // the queue's thread reads what this one has computed
   // dp: the same shard's gradients of other samples. All its ranks run the same backward order.
   if (state_is_cut(mesh_.layout())) {
-    Bucket const mine = owned_piece(bucket, mesh_.layout(), mesh_.coord().dp);
+    Bucket const mine = owned_piece(plan.bucket, mesh_.layout(), mesh_.coord().dp);
     TensorView const piece = gradients_.slice(0, mine.offset, mine.size);
     queue_.submit([this, piece, whole] { mesh_.dp().reduce_scatter(piece, whole); });
   } else {
@@ -81,12 +135,11 @@ void GradientSync::reduce(const Bucket& bucket) {
   }
 }
 
-void GradientSync::move_tied(const TensorView& flat, int from, int to, const TensorView& landing) {
-  if (tied_ == nullptr) return;
+void GradientSync::move_tied(const TensorView& what, int from, int to, const TensorView& landing) {
   // pp: first and last stage hold the two uses of one embedding.
   int const here = mesh_.coord().pp;
   if (here == from) {
-    Parcel const parcel{to, flat.slice(0, tied_->offset, tied_->numel())};
+    Parcel const parcel{to, what};
     mesh_.pp().exchange({&parcel, 1}, {});
   } else if (here == to) {
     Parcel const parcel{from, landing};
@@ -95,12 +148,13 @@ void GradientSync::move_tied(const TensorView& flat, int from, int to, const Ten
 }
 
 void GradientSync::finish() {
-  move_tied(gradients_, mesh_.layout().pp - 1, 0, tied_buffer_);
-  if (tied_ != nullptr && mesh_.coord().pp == 0) {
+  if (tied_ != nullptr) {
+    if (measure_ && accumulation_ > 1) measure_first_tied();
     TensorView const mine = gradients_.slice(0, tied_->offset, tied_->numel());
-    backend_.add(mine, mine, tied_buffer_);
-    for (const Bucket& bucket : flat_.buckets) {
-      if (waits_for_tied(bucket)) reduce(bucket);
+    move_tied(mine, mesh_.layout().pp - 1, 0, buffers_.tied);
+    if (mesh_.coord().pp == 0) backend_.add(mine, mine, buffers_.tied);
+    for (const Plan& plan : plans_) {
+      if (plan.waits_for_tied) reduce(plan);
     }
   }
   Stopwatch const watch(exposed_seconds_);
@@ -110,16 +164,17 @@ void GradientSync::finish() {
 void GradientSync::gather(const TensorView& weights) {
   if (state_is_cut(mesh_.layout())) {
     Stopwatch const watch(exposed_seconds_);
-    for (const Bucket& bucket : flat_.buckets) {
-      if (bucket.tied_copy) continue;
-      Bucket const mine = owned_piece(bucket, mesh_.layout(), mesh_.coord().dp);
+    for (const Plan& plan : plans_) {
+      if (plan.bucket.tied_copy) continue;
+      Bucket const mine = owned_piece(plan.bucket, mesh_.layout(), mesh_.coord().dp);
       // dp: each owner's updated piece to those that compute with it.
-      mesh_.dp().all_gather(weights.slice(0, bucket.offset, bucket.size),
+      mesh_.dp().all_gather(weights.slice(0, plan.bucket.offset, plan.bucket.size),
                             weights.slice(0, mine.offset, mine.size));
     }
   }
   if (tied_ != nullptr) {
-    move_tied(weights, 0, mesh_.layout().pp - 1, weights.slice(0, tied_->offset, tied_->numel()));
+    TensorView const copy = weights.slice(0, tied_->offset, tied_->numel());
+    move_tied(copy, 0, mesh_.layout().pp - 1, copy);
   }
 }
 

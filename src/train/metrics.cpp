@@ -25,6 +25,24 @@ nlohmann::json spread(const Spread& s) {
   return {{"min", s.min}, {"median", s.median}, {"max", s.max}};
 }
 
+nlohmann::json number(const std::optional<double>& value) {
+  return value ? number(*value) : nlohmann::json(nullptr);
+}
+
+nlohmann::json as_json(const GnsReading& gns) {
+  nlohmann::json out{{"trace", number(gns.trace)},
+                     {"signal", number(gns.signal)},
+                     {"critical_batch", number(gns.critical_batch)},
+                     {"low", number(gns.low)},
+                     {"high", number(gns.high)},
+                     {"state", name_of(gns.state)},
+                     {"trace_step", number(gns.trace_step)},
+                     {"signal_step", number(gns.signal_step)}};
+  if (!gns.reason.empty()) out["reason"] = gns.reason;
+  if (gns.double_count) out["double_count"] = true;
+  return out;
+}
+
 // Keeps the whole lines up to and including step `last_step`.
 void cut_after(const std::string& path, std::int64_t last_step) {
   std::ifstream in(path);
@@ -83,6 +101,7 @@ void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_
                             {"communication", spread(r.communication)},
                             {"data", spread(r.data)}};
   }
+  if (r.gns) line["gns"] = as_json(*r.gns);
   write(line);
 }
 

@@ -174,8 +174,27 @@ void Run::report(const StepRecord& record) {
                           record.skip_reason));
     metrics_->event("skip", trainer_.state().counters, {{"reason", record.skip_reason}});
   }
+  if (record.gns) report_noise_scale(*record.gns);
   if (std::optional<nlohmann::json> const verdict = watch_.add(rate, trainer_.mesh())) {
     metrics_->event("verify", trainer_.state().counters, *verdict);
+  }
+}
+
+// In words when it has come to something new; the numbers are in metrics.jsonl.
+void Run::report_noise_scale(const GnsReading& gns) {
+  if (gns.double_count && !std::exchange(double_count_said_, true)) {
+    log_.warn(
+        "noise scale: the step's norms do not count the same parameters; its values are wrong. "
+        "Please report this with config.json");
+  }
+  if (std::exchange(gns_state_, gns.state) == gns.state) return;
+  if (gns.state == GnsState::warm) {
+    log_.info(fmt::format("noise scale: {:.4g} sequences ({:.4g} to {:.4g})",
+                          gns.critical_batch.value_or(0.0), gns.low.value_or(0.0),
+                          gns.high.value_or(0.0)));
+  } else {
+    log_.info(fmt::format("noise scale: {}{}{}", name_of(gns.state), gns.reason.empty() ? "" : ": ",
+                          gns.reason));
   }
 }
 

@@ -35,6 +35,7 @@ class Run {
   void show_start();
   void write_run_event();
   void report(const StepRecord& record);
+  void report_noise_scale(const GnsReading& gns);
   void warn_of_epochs(std::int64_t before);
   void evaluate();
   void save();
@@ -60,6 +61,8 @@ class Run {
   SwitchWatch watch_;
   StallWatch stall_watch_;
   bool stopping_ = false;                           // some rank was asked to end
+  GnsState gns_state_ = GnsState::cold;  // as last said
+  bool double_count_said_ = false;
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
 };
 

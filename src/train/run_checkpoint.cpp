@@ -1,7 +1,7 @@
 #include "train/run_checkpoint.h"
 
-#include <bit>
 #include <exception>
+#include <type_traits>
 #include <utility>
 
 #include "copus/core/error.h"
@@ -36,26 +36,10 @@ void agree(Communicator& world, const std::exception_ptr& failure) {
   if (failed > 0.0) throw ConfigError(std::vector<std::string>{});
 }
 
-// Counters travel as bits: rank 0's words, zeros from the others, added up.
+// Rank 0's counters become everybody's.
 void share(Communicator& world, Counters& counters) {
-  std::uint64_t words[8] = {};
-  if (world.rank() == 0) {
-    auto const word = [](std::int64_t x) { return static_cast<std::uint64_t>(x); };
-    words[0] = word(counters.step), words[1] = word(counters.tokens),
-    words[2] = word(counters.samples);
-    words[3] = word(counters.updates), words[4] = word(counters.skipped_in_a_row),
-    words[5] = word(counters.reference_batch);
-    words[6] = std::bit_cast<std::uint64_t>(counters.beta1_product);
-    words[7] = std::bit_cast<std::uint64_t>(counters.beta2_product);
-  }
-  world.all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
-  auto const number = [](std::uint64_t x) { return static_cast<std::int64_t>(x); };
-  counters.step = number(words[0]), counters.tokens = number(words[1]),
-  counters.samples = number(words[2]);
-  counters.updates = number(words[3]), counters.skipped_in_a_row = number(words[4]);
-  counters.reference_batch = number(words[5]);
-  counters.beta1_product = std::bit_cast<double>(words[6]);
-  counters.beta2_product = std::bit_cast<double>(words[7]);
+  static_assert(std::is_trivially_copyable_v<Counters> && sizeof(Counters) % 4 == 0);
+  world.broadcast({&counters, DType::i32, {static_cast<std::int64_t>(sizeof(Counters) / 4)}}, 0);
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ void Trainer::swap_engines(SwitchWork& work) {
   mesh_ = *work.mesh;
   micro_ = work.request.micro;
   memory_ = work.memory;
+  state_.counters.gns.double_count = {};  // another layout counts its parameters anew
   adopt(std::move(work.engine));
   if (active()) engine_->take_master();
   old.reset();

@@ -115,10 +115,9 @@ double Trainer::run_schedule(std::int64_t accumulation) {
     const HostBatch& host = batches_[static_cast<std::size_t>(micro)];
     return MicroBatch{host.ids, host.targets, host.first_sample, step};
   };
-  return run_pipeline(engine_->stage(), mesh_, accumulation, batch_of,
-                      [&](std::int64_t micro, std::int64_t layer) {
-                        if (micro + 1 == accumulation) engine_->sync().start(layer);
-                      });
+  return run_pipeline(
+      engine_->stage(), mesh_, accumulation, batch_of,
+      [&](std::int64_t micro, std::int64_t layer) { engine_->sync().layer_ready(micro, layer); });
 }
 
 // Forward, backward and the sums over ranks.
@@ -134,7 +133,9 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
       load(samples, batch);
     }
     backend_.zero(engine_->gradients());
-    double const loss_sum = run_schedule(batch / (layout().dp * micro_));
+    std::int64_t const accumulation = batch / (layout().dp * micro_);
+    sync.begin(accumulation, measures_now());
+    double const loss_sum = run_schedule(accumulation);
     sync.finish();
     // The last stage's first tp rank has a loss; without ZeRO the data-parallel ranks hold the same
     // gradient.
@@ -142,20 +143,37 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
     bool const counts = state_is_cut(layout()) || mesh_.coord().dp == 0;
     share.square_sum = counts ? engine_->optimizer().square_sum(engine_->gradients()) : 0.0;
   }
+  if (measures_now()) share_points(batch, share);
   share.communication = mesh_.communication_seconds() + sync.exposed_seconds() - waited_before;
   share.compute = total - share.communication - share.data;
   return share;
 }
 
+// In the step that comes next.
+bool Trainer::measures_now() const {
+  return measures_noise_scale(config_) && (state_.counters.step + 1) % config_.gns.every_steps == 0;
+}
+
+// This rank's part of the points at smaller batches than the step's.
+void Trainer::share_points(std::int64_t batch, Share& share) const {
+  std::int64_t const length = config_.model.seq_len, local = batch / layout().dp;
+  bool const speaks = mesh_.coord().tp == 0 && mesh_.coord().pp == 0;
+  const GradientSync& sync = engine_->sync();
+  if (local > micro_) share.first = sums_of(sync.first_square(), micro_ * length, length, speaks);
+  if (layout().dp > 1) share.local = sums_of(sync.local_square(), local * length, length, speaks);
+}
+
 // The step's one scalar reduction, over the whole world: idle ranks learn what happened, and each
-// active rank puts its times into places of its own.
-void Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record) {
-  constexpr std::size_t kSums = 3, kTimes = 3;
+// active rank puts its times into places of its own. Returns the norms that were measured.
+StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
+                                  StepRecord& record) {
+  constexpr std::size_t kSums = 9, kTimes = 3;
   auto const ranks = static_cast<std::size_t>(layout().world());
-  std::vector<double> scalars(kSums + kTimes * ranks, 0.0);
-  scalars[0] = share.loss_sum;
-  scalars[1] = share.square_sum;
-  scalars[2] = share.stop ? 1.0 : 0.0;  // the decision word
+  std::vector<double> scalars{share.loss_sum,         share.square_sum,
+                              share.stop ? 1.0 : 0.0,  // the decision word
+                              share.first.square,     share.first.inverse, share.first.parts,
+                              share.local.square,     share.local.inverse, share.local.parts};
+  scalars.resize(kSums + kTimes * ranks, 0.0);
   if (active()) {
     double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_->rank());
     mine[0] = share.compute, mine[1] = share.communication, mine[2] = share.data;
@@ -169,6 +187,16 @@ void Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens, StepR
   record.communication = spread_of(times, 1, kTimes);
   record.data = spread_of(times, 2, kTimes);
   record.data_seconds = record.data.max;
+  return {point_of({scalars[3], scalars[4], scalars[5]}),
+          point_of({scalars[6], scalars[7], scalars[8]}),
+          point_of(sums_of(scalars[1], step_tokens, config_.model.seq_len, true))};
+}
+
+void Trainer::observe(const StepNorms& norms, StepRecord& record) {
+  GnsEstimator estimator(half_life_tokens(config_.gns, config_.train.tokens),
+                         config_.gns.confidence, state_.counters.gns);
+  record.gns = estimator.observe(norms, record.tokens);
+  state_.counters.gns = estimator.history();
 }
 
 void Trainer::update(std::int64_t tokens, double norm, const StepScalars& scalars) {
@@ -214,7 +242,8 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, bool s
   share.stop = stop;
   // Training windows are full: every target bears loss.
   std::int64_t const step_tokens = batch * config_.model.seq_len;
-  reduce_scalars(share, step_tokens, record);
+  bool const measured = measures_now();
+  StepNorms const norms = reduce_scalars(share, step_tokens, record);
   StepScalars const scalars = count(batch, record);
   if (!std::isfinite(record.loss)) {
     record.skip_reason = "the loss is not finite";
@@ -222,6 +251,7 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, bool s
     record.skip_reason = "the gradient norm is not finite";
   }
   if (record.skip_reason.empty()) {
+    if (measured) observe(norms, record);
     update(step_tokens, record.grad_norm, scalars);
     state_.counters.skipped_in_a_row = 0;
   } else {

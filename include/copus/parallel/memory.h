@@ -26,6 +26,10 @@ struct MemorySegment {
 //   batch          ids on the first and targets on the last stage, of one micro-batch
 //   communication  messages between stages that cannot go in place
 //   tied_gradient  the last stage's part of a tied embedding's gradient, on the first stage
+//   noise_scale    what measuring the noise scale keeps aside: a tied embedding's gradient after
+//   the
+//                  first micro-batch on its two stages, and the largest gradient that is partial
+//                  over tp; nothing for other models and layouts
 struct MemoryPlan {
   std::vector<MemorySegment> segments;
 
@@ -37,7 +41,13 @@ struct MemoryPlan {
 // transport buffers that a device adds are not in here.
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank);
+                       int pp_rank, bool noise_scale = false);
+
+// Elements of the two parts of noise_scale.
+struct NoiseScaleBuffers {
+  std::int64_t tied = 0, partial = 0;
+};
+NoiseScaleBuffers noise_scale_buffers(const ModelConfig& model, const Layout& layout, int pp_rank);
 
 // The stage that needs most (the first of equals): its rank and plan.
 struct StageMemory {
@@ -45,7 +55,8 @@ struct StageMemory {
   MemoryPlan plan;
 };
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
-                        std::int64_t accumulation, Precision precision, Recompute recompute);
+                        std::int64_t accumulation, Precision precision, Recompute recompute,
+                        bool noise_scale = false);
 
 // Whether a layer's tensor is kept from forward to backward, or made again: none keeps all,
 // selective makes attention's output again from qkv, full keeps the block's input alone.

@@ -104,6 +104,11 @@ struct FlatLayout {
 };
 FlatLayout flat_layout(const ModelConfig& model, const Layout& layout, int tp_rank, int pp_rank);
 
+// Whether a rank's gradient of this parameter is only its part of a sum over tp: norms under
+// sequence parallelism saw this rank's rows alone, replicas of kv heads serve their own query
+// heads.
+bool is_partial_over_tp(const Layout& layout, const Param& param, const LocalParam& local);
+
 // The layer whose bucket a parameter is in: its own; -1 for the embeddings, whose gradients are
 // complete last; model.layers for the final norm and the head, whose gradients come first.
 std::int64_t bucket_layer(const ModelConfig& model, const Param& param);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "copus/core/tensor.h"
+#include "copus/plan/gns.h"
 
 namespace copus {
 
@@ -17,6 +18,7 @@ struct Counters {
   double beta1_product = 1.0, beta2_product = 1.0;  // running products for the bias correction
   std::int64_t skipped_in_a_row = 0;
   std::int64_t reference_batch = 0;  // of batch_rule
+  GnsHistory gns;                    // all zeros where the noise scale is not measured
 
   bool operator==(const Counters&) const = default;
 };

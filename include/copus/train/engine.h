@@ -15,6 +15,9 @@
 
 namespace copus {
 
+// Whether the run's steps measure the noise scale.
+bool measures_noise_scale(const Config& config);
+
 // The memory of one rank of `layout` in any step of the run, as the planner prices it and the
 // engine's arena is cut.
 MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,

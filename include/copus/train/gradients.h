@@ -1,5 +1,5 @@
-// What happens to a step's gradients between a layer's last backward and the optimizer: the sums
-// over ranks, in one place.
+// What happens to a step's gradients between a layer's backward and the optimizer: the sums over
+// ranks, in one place, and the square sums before them that the noise scale is made of.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -23,24 +23,39 @@ inline bool state_is_cut(const Layout& layout) {
   return layout.zero > 0 && layout.dp > 1;
 }
 
+// What the sums need beside the gradients; empty views where the layout has no use for them.
+struct GradientBuffers {
+  TensorView tied;  // the embedding's gradient from the last stage, on the first of several
+  // For the noise scale (noise_scale_buffers); empty where it is not measured.
+  TensorView tied_first;  // a tied embedding's gradient after the first micro-batch
+  TensorView partial;     // a gradient that is partial over tp
+};
+
 class GradientSync {
  public:
-  // `gradients`: flat, of this rank's shard. `tied_buffer`: room for the embedding's gradient on
-  // the first of several stages, else empty.
+  // `gradients`: flat, of this rank's shard.
   GradientSync(const ModelConfig& model, const std::vector<Param>& table, const FlatLayout& flat,
                const Mesh& mesh, Backend& backend, const TensorView& gradients,
-               const TensorView& tied_buffer);
+               const GradientBuffers& buffers);
 
-  // To be called when the gradient of a layer (Stage::GradientReady's number) has its last
-  // addition: sums what is partial over tp, then starts the bucket's sum over dp, which goes on
-  // while earlier layers run backward.
-  void start(std::int64_t layer);
+  // Before a step of `accumulation` micro-batches. `measure`: take the square sums on the way.
+  void begin(std::int64_t accumulation, bool measure);
+  // The gradient of a layer (Stage::GradientReady's number) has the parts of micro-batches 0 ..
+  // micro. With the last of them: sums what is partial over tp, then starts the bucket's sum over
+  // dp, which goes on while earlier layers run backward.
+  void layer_ready(std::int64_t micro, std::int64_t layer);
   // After all layers: the tied embedding's other part, and the end of all sums. Without ZeRO every
   // rank then has them, with it the owner of each piece.
   void finish();
   // After the update: the other pieces' weights from their owners, and the tied copy from the first
   // stage.
   void gather(const TensorView& weights);
+
+  // Of the last measured step, over this rank's shard, what it shares with tp or pp peers counted
+  // on one of them: of the sum gradient after the first micro-batch, and after the last, before the
+  // sum over dp. 0 where the point does not exist (one micro-batch, one data-parallel rank).
+  double first_square() const { return first_square_; }
+  double local_square() const { return local_square_; }
 
   // What finish and gather have waited for the dp group so far: its time that no computing hid.
   double exposed_seconds() const { return exposed_seconds_; }
@@ -49,20 +64,38 @@ class GradientSync {
   // A parameter whose gradient is partial over tp, and the group that shares it.
   struct Partial {
     std::int64_t offset = 0, size = 0;
-    int bucket = 0;
+    bool counted = false;
     Communicator* group = nullptr;
   };
-  void move_tied(const TensorView& flat, int from, int to, const TensorView& landing);
-  bool waits_for_tied(const Bucket& bucket) const;
-  void reduce(const Bucket& bucket);
+  struct Stretch {
+    std::int64_t offset = 0, size = 0;
+  };
+  // One bucket's, in the order of the flat layout.
+  struct Plan {
+    Bucket bucket;
+    std::int64_t layer = 0;
+    bool waits_for_tied = false;    // its embedding's gradient is not complete on this stage
+    std::vector<Partial> partials;  // and the group that shares them
+    std::vector<Stretch> counted;   // whole gradients that count here: neither partial nor tied
+  };
+  void count(Plan& plan, const Param& param, const LocalParam& local);
+  void move_tied(const TensorView& what, int from, int to, const TensorView& landing);
+  void sum_partials(const Plan& plan);
+  void reduce(const Plan& plan);
+  double square_of(const Plan& plan);
+  void measure_first(const Plan& plan);
+  void measure_first_tied();
 
-  const FlatLayout& flat_;
   const Mesh& mesh_;
   Backend& backend_;
-  TensorView gradients_, tied_buffer_;
-  std::vector<std::int64_t> layer_of_;  // by bucket
-  std::vector<Partial> partials_;
+  TensorView gradients_;
+  GradientBuffers buffers_;
+  std::int64_t head_layer_;
+  std::vector<Plan> plans_;
   const LocalParam* tied_ = nullptr;  // on the first and last of several stages
+  std::int64_t accumulation_ = 1;
+  bool measure_ = false;
+  double first_square_ = 0.0, local_square_ = 0.0;
   double exposed_seconds_ = 0.0;
   CollectiveQueue queue_;
 };

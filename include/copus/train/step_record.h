@@ -1,7 +1,10 @@
 // What one step did, as every rank knows it afterwards.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "copus/plan/gns.h"
 
 namespace copus {
 
@@ -21,8 +24,9 @@ struct StepRecord {
   // Over the active ranks, up to the step's scalar reduction: who computes long, and who waits for
   // whom.
   Spread compute, communication, data;
-  std::string skip_reason;      // not empty: nothing was updated
-  bool stop_requested = false;  // on any rank
+  std::string skip_reason;        // not empty: nothing was updated
+  bool stop_requested = false;    // on any rank
+  std::optional<GnsReading> gns;  // of a step that measured the noise scale
 };
 
 }  // namespace copus

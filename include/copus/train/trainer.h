@@ -84,6 +84,7 @@ class Trainer {
     double loss_sum = 0.0, square_sum = 0.0;
     double compute = 0.0, communication = 0.0, data = 0.0;  // seconds
     bool stop = false;
+    PointSums first, local;  // of the noise scale
   };
   struct SwitchWork;
 
@@ -91,7 +92,10 @@ class Trainer {
   void load(const SampleSource& samples, std::int64_t batch);
   Share compute(const SampleSource& samples, std::int64_t batch);
   double run_schedule(std::int64_t accumulation);
-  void reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record);
+  bool measures_now() const;
+  void share_points(std::int64_t batch, Share& share) const;
+  StepNorms reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record);
+  void observe(const StepNorms& norms, StepRecord& record);
   StepScalars count(std::int64_t batch, StepRecord& record);
   void update(std::int64_t tokens, double norm, const StepScalars& scalars);
 
