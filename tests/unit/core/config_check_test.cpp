@@ -171,14 +171,15 @@ TEST_CASE("what this version cannot do is named with key, value and what it take
                       {"device", "cuda"},
                       {"transport", "mpi"},
                       {"parallel.recompute", "full"},
+                      {"batch_rule.lr", "sqrt"},
+                      {"batch_rule.beta", "half_life"},
+                      {"batch_rule.weight_decay", "timescale"},
+                      {"adapt.mode", "log"},
+                      {"gns.every_steps", "4"},
                       {"parallel.sequence_parallel", "true"}})
                     .config) == std::vector<std::string>{});
   for (const auto& [key, value] : Overrides{{"train.precision", "bf16"},
-                                            {"batch_rule.lr", "sqrt"},
-                                            {"batch_rule.beta", "half_life"},
-                                            {"batch_rule.weight_decay", "timescale"},
                                             {"adapt.mode", "act"},
-                                            {"gns.every_steps", "4"},
                                             {"checkpoint.async", "true"},
                                             {"log.tensorboard", "true"},
                                             {"transport", "nccl"}}) {

@@ -54,7 +54,13 @@ struct Rank {
 };
 
 Counters odd_counters() {
-  return {7, 123456789012345, 99, 0xFFFFFFFFFFFFFFFEull, 5, 0.1 + 0.2, 1.0 / 3.0, 2, 16};
+  Counters counters{7, 123456789012345, 99, 0xFFFFFFFFFFFFFFFEull, 5, 0.1 + 0.2, 1.0 / 3.0, 2, 16,
+                    {}};
+  // Every number of the noise scale's memory another one.
+  GnsHistory& gns = counters.gns;
+  gns = {11, 123456789012000, 1, 0.1, 0.2, 0.3, -0.4, {0.5, 0.6}, {0.7, 0.8}, {0.9, 1.1}, 1.2, {}};
+  gns.double_count = {13, 1.3, -1.4, 1.5, 1.6};
+  return counters;
 }
 
 // The temporary names in a run's checkpoints folder.
