@@ -30,8 +30,6 @@ void check(int code, const char* call, const char* file, int line) {
 }
 #define MPI_CHECK(call) check(call, #call, __FILE__, __LINE__)
 
-// MPI counts are int: larger tensors go in pieces.
-constexpr std::int64_t kPieceBytes = std::int64_t{1} << 30;
 // From here on a ring of our own is faster than the library's reductions.
 constexpr std::int64_t kRingBytes = std::int64_t{1} << 19;
 // What one ring message holds: small enough that a neighbour starts early, large enough that
@@ -67,7 +65,8 @@ struct Piece {
 
 class MpiCommunicator final : public Communicator {
  public:
-  explicit MpiCommunicator(MPI_Comm comm) : comm_(comm) {
+  MpiCommunicator(MPI_Comm comm, std::int64_t piece_bytes)
+      : comm_(comm), piece_bytes_(piece_bytes) {
     MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
     MPI_CHECK(MPI_Comm_size(comm_, &size_));
@@ -124,6 +123,7 @@ class MpiCommunicator final : public Communicator {
   void ring_gather(std::byte* x, DType dtype, const std::vector<Piece>& pieces);
 
   MPI_Comm comm_;
+  std::int64_t piece_bytes_;  // MPI counts are int: larger messages go in pieces
   int rank_ = 0, size_ = 1;
   std::vector<std::byte> landing_, copy_;
 };
@@ -231,8 +231,8 @@ void MpiCommunicator::broadcast(TensorView x, int root) {
   COPUS_CHECK(x.contiguous() && root >= 0 && root < size_,
               "broadcast takes a contiguous tensor and a rank of the group");
   auto* const data = static_cast<std::byte*>(x.data);
-  for (std::int64_t at = 0; at < x.bytes(); at += kPieceBytes) {
-    MPI_CHECK(MPI_Bcast(data + at, static_cast<int>(std::min(kPieceBytes, x.bytes() - at)),
+  for (std::int64_t at = 0; at < x.bytes(); at += piece_bytes_) {
+    MPI_CHECK(MPI_Bcast(data + at, static_cast<int>(std::min(piece_bytes_, x.bytes() - at)),
                         MPI_BYTE, root, comm_));
   }
 }
@@ -241,19 +241,19 @@ void MpiCommunicator::exchange(std::span<const Parcel> sends, std::span<const Pa
   std::vector<MPI_Request> requests;
   for (const Parcel& parcel : receives) {
     auto* const data = static_cast<std::byte*>(parcel.data.data);
-    for (std::int64_t at = 0; at < parcel.data.bytes(); at += kPieceBytes) {
+    for (std::int64_t at = 0; at < parcel.data.bytes(); at += piece_bytes_) {
       requests.emplace_back();
       MPI_CHECK(MPI_Irecv(data + at,
-                          static_cast<int>(std::min(kPieceBytes, parcel.data.bytes() - at)),
+                          static_cast<int>(std::min(piece_bytes_, parcel.data.bytes() - at)),
                           MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
     }
   }
   for (const Parcel& parcel : sends) {
     auto* const data = static_cast<std::byte*>(parcel.data.data);
-    for (std::int64_t at = 0; at < parcel.data.bytes(); at += kPieceBytes) {
+    for (std::int64_t at = 0; at < parcel.data.bytes(); at += piece_bytes_) {
       requests.emplace_back();
       MPI_CHECK(MPI_Isend(data + at,
-                          static_cast<int>(std::min(kPieceBytes, parcel.data.bytes() - at)),
+                          static_cast<int>(std::min(piece_bytes_, parcel.data.bytes() - at)),
                           MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
     }
   }
@@ -264,7 +264,7 @@ std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {
   MPI_Comm made = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_split(comm_, color < 0 ? MPI_UNDEFINED : color, key, &made));
   if (made == MPI_COMM_NULL) return nullptr;
-  return std::make_unique<MpiCommunicator>(made);
+  return std::make_unique<MpiCommunicator>(made, piece_bytes_);
 }
 
 }  // namespace
@@ -284,10 +284,10 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> MpiSession::world() {
+std::unique_ptr<Communicator> MpiSession::world(std::int64_t piece_bytes) {
   MPI_Comm world = MPI_COMM_NULL;
   MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
-  return std::make_unique<MpiCommunicator>(world);
+  return std::make_unique<MpiCommunicator>(world, piece_bytes);
 }
 
 namespace {

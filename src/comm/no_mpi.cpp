@@ -8,7 +8,7 @@ MpiSession::MpiSession(int*, char***) {
   throw CommError("this binary was built without MPI (COPUS_MPI)");
 }
 MpiSession::~MpiSession() = default;
-std::unique_ptr<Communicator> MpiSession::world() {
+std::unique_ptr<Communicator> MpiSession::world(std::int64_t) {
   return nullptr;
 }
 int MpiSession::local_rank() const {

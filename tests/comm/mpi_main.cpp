@@ -16,6 +16,10 @@ int main(int argc, char** argv) {
   }
   try {
     copus::test::check_communicator(*world);
+    // As for tensors past 2^31 bytes: everything in several pieces, none of them a whole number of
+    // elements' rows.
+    auto const pieces = session.world(1000);
+    copus::test::check_communicator(*pieces);
   } catch (const std::exception& e) {
     world->abort(e.what());
   }

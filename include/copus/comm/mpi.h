@@ -1,5 +1,6 @@
 // The process's membership in an MPI job.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,8 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  std::unique_ptr<Communicator> world();
+  // MPI counts are int, so messages of more than `piece_bytes` go in several; tests set it low.
+  std::unique_ptr<Communicator> world(std::int64_t piece_bytes = std::int64_t{1} << 30);
   int local_rank() const;  // among the ranks of this host
   int local_size() const;
   // Whether ranks of one host see different sets of processors: `mine` is how many this one sees,
