@@ -25,8 +25,8 @@ std::vector<Recompute> recomputes_of(const ParallelConfig& asked) {
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 
-// "stage 3 needs 91.20 GiB, a rank has 78.00 GiB (80.00 GiB less 2.00 GiB for the runtime); the
-// largest part is saved activations with 60.10 GiB"
+// "stage 3 needs 91.2 GiB, 13.2 GiB more than the 78.0 GiB that a rank has (80.0 GiB less 2.00 GiB
+// for the runtime); the largest part is saved with 60.1 GiB"
 std::string too_large(const StageMemory& memory, const Hardware& hardware) {
   auto const largest =
       std::max_element(memory.plan.segments.begin(), memory.plan.segments.end(),
@@ -37,9 +37,11 @@ std::string too_large(const StageMemory& memory, const Hardware& hardware) {
           ? fmt::format(" ({} less {} for the runtime)", text(hardware.memory_bytes),
                         text(hardware.reserved_bytes))
           : "";
-  return fmt::format("stage {} needs {}, a rank has {}{}; the largest part is {} with {}",
-                     memory.pp_rank, text(memory.plan.total()), text(hardware.usable_bytes()), less,
-                     largest->name, text(largest->bytes));
+  std::int64_t const total = memory.plan.total(), usable = hardware.usable_bytes();
+  return fmt::format(
+      "stage {} needs {}, {} more than the {} that a rank has{}; the largest part is {} with {}",
+      memory.pp_rank, text(total), text(total - usable), text(usable), less, largest->name,
+      text(largest->bytes));
 }
 
 // The batches of a schedule come whatever the planner chooses: a layout must take all of them.

@@ -187,11 +187,23 @@ class Reader {
       } else if (section) {
         problem(fmt::format("{}: {} is not accepted; it takes an object", path, value.dump()));
       } else {
-        std::string const near = nearest_name(path, {known_.begin(), known_.end()});
+        std::string const near = nearest_name(path, names_in(prefix));
         problem(
             fmt::format("{}: unknown{}", path, near.empty() ? "" : "; did you mean " + near + "?"));
       }
     }
+  }
+
+  // The keys and sections that may stand there.
+  std::vector<std::string> names_in(const std::string& prefix) const {
+    std::set<std::string> names;
+    std::size_t const from = prefix.empty() ? 0 : prefix.size() + 1;
+    for (const std::string& path : known_) {
+      if (prefix.empty() || path.starts_with(prefix + ".")) {
+        names.insert(path.substr(0, path.find('.', from)));
+      }
+    }
+    return {names.begin(), names.end()};
   }
 
   const Json& document_;
