@@ -40,7 +40,7 @@ Hardware a100(const std::string& name, std::int64_t gib, double memory_rate) {
   hw.between_efficiency = 0.9;
   hw.launch_seconds = 6 * kMicro;
   hw.layer_seconds = 0.89 * kMilli;
-  hw.overlap = 0.9;
+  hw.overlap = 0.6;
   hw.overlap_zero = 0.25;
   return hw;
 }
