@@ -5,8 +5,8 @@
 #include "copus/core/error.h"
 #include "copus/parallel/flops.h"
 #include "copus/parallel/params.h"
-#include "layer_cost.h"
-#include "links.h"
+#include "plan/layer_cost.h"
+#include "plan/links.h"
 
 namespace copus {
 namespace {

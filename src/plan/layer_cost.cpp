@@ -1,9 +1,9 @@
-#include "layer_cost.h"
+#include "plan/layer_cost.h"
 
 #include <algorithm>
 
 #include "copus/parallel/params.h"
-#include "links.h"
+#include "plan/links.h"
 namespace copus::detail {
 namespace {
 

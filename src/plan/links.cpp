@@ -1,4 +1,4 @@
-#include "links.h"
+#include "plan/links.h"
 
 #include <algorithm>
 
