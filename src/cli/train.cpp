@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/overrides.h"
 #include "cli/stop_signal.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
@@ -23,21 +24,6 @@ struct TrainFlags {
   std::optional<int> ranks;
   TrainOptions options;
 };
-
-Overrides overrides_of(const std::vector<std::string>& assignments,
-                       std::vector<std::string>& problems) {
-  Overrides overrides;
-  for (const std::string& text : assignments) {
-    std::size_t const at = text.find('=');
-    if (at == std::string::npos || at == 0) {
-      problems.push_back(
-          fmt::format("--set {}: expected key=value, for example --set train.tokens=10M", text));
-    } else {
-      overrides.emplace_back(text.substr(0, at), text.substr(at + 1));
-    }
-  }
-  return overrides;
-}
 
 // The sizes of a model given by model.from. A run that goes on has its model in its own
 // checkpoints, and what it once started from may be gone.

@@ -110,8 +110,21 @@ std::int64_t tied_gradient_bytes(const Stage& stage) {
   return flat_bytes(rows * stage.model.hidden, DType::f32);
 }
 
-std::int64_t noise_scale_bytes(const Stage& stage) {
-  NoiseScaleBuffers const buffers = noise_scale_buffers(stage.model, stage.layout, stage.pp_rank);
+NoiseScaleBuffers noise_scale_part(const ModelConfig& model, const Layout& layout,
+                                   const FlatLayout& flat) {
+  NoiseScaleBuffers buffers;
+  std::vector<Param> const table = parameter_table(model);
+  for (const LocalParam& local : flat.params) {
+    const Param& param = table[static_cast<std::size_t>(local.param)];
+    if (is_partial_over_tp(layout, param, local))
+      buffers.partial = std::max(buffers.partial, local.numel());
+    if (model.tie_embeddings && layout.pp > 1 && param.role == Role::embed)
+      buffers.tied = local.numel();
+  }
+  return buffers;
+}
+
+std::int64_t noise_scale_bytes(const NoiseScaleBuffers& buffers) {
   return flat_bytes(buffers.tied, DType::f32) + flat_bytes(buffers.partial, DType::f32);
 }
 
@@ -143,32 +156,33 @@ bool is_kept(Saved tensor, Recompute recompute) {
 }
 
 NoiseScaleBuffers noise_scale_buffers(const ModelConfig& model, const Layout& layout, int pp_rank) {
-  NoiseScaleBuffers buffers;
-  std::vector<Param> const table = parameter_table(model);
+  return noise_scale_part(model, layout, flat_layout(model, layout, 0, pp_rank));
+}
+
+StageElements stage_elements(const ModelConfig& model, const Layout& layout, int pp_rank) {
+  // Padding makes all tp ranks of a stage alike.
   FlatLayout const flat = flat_layout(model, layout, 0, pp_rank);
-  for (const LocalParam& local : flat.params) {
-    const Param& param = table[static_cast<std::size_t>(local.param)];
-    if (is_partial_over_tp(layout, param, local))
-      buffers.partial = std::max(buffers.partial, local.numel());
-    if (model.tie_embeddings && layout.pp > 1 && param.role == Role::embed)
-      buffers.tied = local.numel();
-  }
-  return buffers;
+  return {flat.numel, flat.state_numel, noise_scale_part(model, layout, flat)};
 }
 
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
                        int pp_rank, bool noise_scale) {
+  return memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank,
+                     stage_elements(model, layout, pp_rank), noise_scale);
+}
+
+MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                       std::int64_t accumulation, Precision precision, Recompute recompute,
+                       int pp_rank, const StageElements& elements, bool noise_scale) {
   Stage const stage{model,     layout, micro, accumulation, compute_type(precision),
                     recompute, pp_rank};
-  // Padding makes all tp ranks of a stage alike.
-  FlatLayout const flat = flat_layout(model, layout, 0, pp_rank);
   bool const cut = layout.zero > 0 && layout.dp > 1;
   std::int64_t const state =
-      flat_bytes(cut ? flat.state_numel / layout.dp : flat.state_numel, DType::f32);
+      flat_bytes(cut ? elements.state_numel / layout.dp : elements.state_numel, DType::f32);
   bool const master_is_weights = stage.compute == DType::f32 && !cut;
-  return {{{"weights", flat_bytes(flat.numel, stage.compute)},
-           {"gradients", flat_bytes(flat.numel, DType::f32)},
+  return {{{"weights", flat_bytes(elements.numel, stage.compute)},
+           {"gradients", flat_bytes(elements.numel, DType::f32)},
            {"master", master_is_weights ? 0 : state},
            {"adam_m", state},
            {"adam_v", state},
@@ -179,16 +193,27 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
            {"batch", batch_bytes(stage)},
            {"communication", communication_bytes(stage)},
            {"tied_gradient", tied_gradient_bytes(stage)},
-           {"noise_scale", noise_scale ? noise_scale_bytes(stage) : 0}}};
+           {"noise_scale", noise_scale ? noise_scale_bytes(elements.noise_scale) : 0}}};
 }
 
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
                         bool noise_scale) {
+  std::vector<StageElements> elements;
+  for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
+    elements.push_back(stage_elements(model, layout, pp_rank));
+  }
+  return worst_stage(model, layout, micro, accumulation, precision, recompute, elements,
+                     noise_scale);
+}
+
+StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                        std::int64_t accumulation, Precision precision, Recompute recompute,
+                        const std::vector<StageElements>& elements, bool noise_scale) {
   StageMemory worst;
   for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
-    MemoryPlan plan =
-        memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank, noise_scale);
+    MemoryPlan plan = memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank,
+                                  elements[static_cast<std::size_t>(pp_rank)], noise_scale);
     if (pp_rank == 0 || plan.total() > worst.plan.total()) worst = {pp_rank, std::move(plan)};
   }
   return worst;

@@ -49,6 +49,18 @@ struct NoiseScaleBuffers {
 };
 NoiseScaleBuffers noise_scale_buffers(const ModelConfig& model, const Layout& layout, int pp_rank);
 
+// Elements of a stage's buffers that follow from its parameters alone: one value for every
+// micro-batch, recompute mode and ZeRO stage of a layout.
+struct StageElements {
+  std::int64_t numel = 0, state_numel = 0;  // as in FlatLayout
+  NoiseScaleBuffers noise_scale;
+};
+StageElements stage_elements(const ModelConfig& model, const Layout& layout, int pp_rank);
+// The same plan, for a caller that asks for many of them.
+MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                       std::int64_t accumulation, Precision precision, Recompute recompute,
+                       int pp_rank, const StageElements& elements, bool noise_scale);
+
 // The stage that needs most (the first of equals): its rank and plan.
 struct StageMemory {
   int pp_rank = 0;
@@ -57,6 +69,10 @@ struct StageMemory {
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
                         bool noise_scale = false);
+StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
+                        std::int64_t accumulation, Precision precision, Recompute recompute,
+                        const std::vector<StageElements>& elements,  // by stage
+                        bool noise_scale);
 
 // Whether a layer's tensor is kept from forward to backward, or made again: none keeps all,
 // selective makes attention's output again from qkv, full keeps the block's input alone.

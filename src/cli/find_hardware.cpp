@@ -1,0 +1,69 @@
+#include "cli/find_hardware.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "backend/op_bench.h"
+#include "copus/backend/machine.h"
+#include "copus/backend/make_backend.h"
+#include "copus/core/config_io.h"
+#include "copus/core/error.h"
+
+namespace copus {
+namespace {
+
+double rate_of(const std::vector<OpRate>& rates, const std::string& name) {
+  for (const OpRate& rate : rates) {
+    if (rate.name == name) return rate.rate();
+  }
+  throw InternalError("no operation " + name + " is measured");
+}
+
+// Every rank of the machine has its share of what one process reaches on all of it.
+Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
+  constexpr int kRepeats = 3;
+  auto const backend = make_backend(device, 0);
+  auto const ranks = static_cast<double>(cluster.gpus_per_node);
+  double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
+  std::vector<OpRate> const rates = bench_ops(*backend, kRepeats);
+  Hardware hw;
+  hw.name = "measured";
+  hw.source = fmt::format("{}, measured by this command", backend->name());
+  hw.fp32 = {peak / ranks, 1.0};
+  hw.attention_forward = std::min(1.0, rate_of(rates, "attention") / peak);
+  hw.attention_backward = std::min(1.0, rate_of(rates, "attention_backward") / peak);
+  hw.memory_bytes_per_second = bandwidth / ranks;
+  hw.memory_bytes = available_memory_bytes() / cluster.gpus_per_node;
+  // Ranks of one machine move a byte by reading and writing it once.
+  hw.inside.bytes_per_second = bandwidth / 2.0 / ranks;
+  return hw;
+}
+
+}  // namespace
+
+Hardware find_hardware(const ClusterConfig& cluster, DeviceChoice device) {
+  const std::string& name = cluster.hardware;
+  if (name == "measure") return measure(cluster, device);
+  std::vector<std::string> const presets = hardware_preset_names();
+  if (std::find(presets.begin(), presets.end(), name) != presets.end()) {
+    return hardware_preset(name);
+  }
+  std::ifstream file(name, std::ios::binary);
+  if (!file || std::filesystem::is_directory(name)) {
+    std::string const near = nearest_name(name, presets);
+    throw ConfigError(fmt::format(
+        "cluster.hardware: \"{}\" is neither a preset nor a file that can be read{}; it takes one "
+        "of {}, a profile file, or \"measure\"",
+        name, near.empty() ? "" : fmt::format(" (did you mean {}?)", near),
+        fmt::join(presets, ", ")));
+  }
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_hardware(text.str(), name);
+}
+
+}  // namespace copus

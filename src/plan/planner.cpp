@@ -1,0 +1,218 @@
+#include "copus/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "copus/core/config_io.h"
+#include "plan/weighing.h"
+
+namespace copus {
+namespace {
+
+using detail::Option;
+using detail::Weighing;
+
+std::string percent(double ratio) {
+  return fmt::format("{:+.1f} %", 100.0 * (ratio - 1.0));
+}
+
+// Whether `option` is taken, and the numbers that say so or not.
+struct Judgement {
+  bool act = false;
+  double probability = 0.0;
+  std::string why;
+};
+
+Judgement judge_batch(const Weighing& weighing, const Option& option, const PlannerRules& rules) {
+  Judgement out;
+  out.probability =
+      weighing.probability(option, rules.margin, Weighing::Doubt::noise_and_prediction);
+  out.act = out.probability > rules.confidence;
+  out.why = fmt::format("a gain above {:.0f} % has probability {:.2f} ({:.2f} needed)",
+                        100.0 * rules.margin, out.probability, rules.confidence);
+  return out;
+}
+
+Judgement judge_layout(const Weighing& weighing, const Option& option, const PlannerRules& rules,
+                       const Situation& now) {
+  Judgement out;
+  // What has run was left for something better: without a margin the two would take turns.
+  double const gain = option.price.measured ? rules.margin : 0.0;
+  out.probability = weighing.probability(option, gain, Weighing::Doubt::noise_and_prediction);
+  double const by_noise = weighing.probability(option, gain, Weighing::Doubt::noise);
+  double const saved = weighing.saved_seconds(option);
+  double const needed = now.switch_seconds * (1.0 + rules.margin);
+  out.act =
+      out.probability > rules.layout_confidence && by_noise > rules.confidence && saved > needed;
+  out.why = fmt::format(
+      "a gain above {:.0f} % has probability {:.2f} ({:.2f} needed), {:.2f} by the noise scale "
+      "alone "
+      "({:.2f} needed), and saves {:.4g} s over the horizon ({:.4g} s needed)",
+      100.0 * gain, out.probability, rules.layout_confidence, by_noise, rules.confidence, saved,
+      needed);
+  return out;
+}
+
+Judgement judge(const Weighing& weighing, const Option& option, const PlannerRules& rules,
+                const Situation& now) {
+  return option.change == Change::layout ? judge_layout(weighing, option, rules, now)
+                                         : judge_batch(weighing, option, rules);
+}
+
+std::string noise_text(const Situation& now, const PlannerRules& rules) {
+  if (!detail::usable(now.noise)) return "the noise scale is unresolved, so the batch stays";
+  return fmt::format("critical batch {:.4g} ({:.4g} to {:.4g})",
+                     rules.calibration * now.noise.critical_batch,
+                     rules.calibration * now.noise.low, rules.calibration * now.noise.high);
+}
+
+void fill(Decision& out, const Weighing& weighing, const Option& option, const PlannerRules& rules,
+          const Situation& now) {
+  out.to = option.row->configuration;
+  out.change = option.change;
+  out.predicted = option.worth;
+  out.predicted_speed = option.speed;
+  out.error = option.price.error();
+  out.cost_seconds = option.change == Change::layout ? now.switch_seconds : 0.0;
+  out.crossing = crossing(rules.objective, weighing.present().rate(), option.rate());
+}
+
+Decision staying(const Weighing& weighing, const Situation& now) {
+  const Option& present = weighing.present();
+  Decision out;
+  out.from = out.to = now.present;
+  out.current = out.predicted = present.worth;
+  out.current_speed = out.predicted_speed = present.speed;
+  out.error = present.price.error();
+  out.critical_batch = weighing.phi();
+  return out;
+}
+
+// A decision wants what the one before it wanted: the same layout, the batch on the same side.
+bool same_wish(const std::optional<Configuration>& before, const Configuration& wanted,
+               const Configuration& present) {
+  return before && before->shape.layout == wanted.shape.layout &&
+         (before->batch > present.batch) == (wanted.batch > present.batch) &&
+         (before->batch < present.batch) == (wanted.batch < present.batch);
+}
+
+std::string text_of(const Weighing& weighing, const Option& option, const PlannerRules& rules,
+                    const Situation& now) {
+  return fmt::format("{} is worth {} under {} goodput at {}", to_string(option.row->configuration),
+                     percent(option.worth / weighing.present().worth), name_of(rules.objective),
+                     noise_text(now, rules));
+}
+
+void note_runner_up(Decision& out, const Option& option) {
+  out.runner_up = option.row->configuration;
+  out.runner_up_goodput = option.worth;
+}
+
+// The first of the best options that passes; else why the best one does not.
+Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situation& now,
+                PlannerState& state) {
+  constexpr std::size_t kConsidered = 16;
+  Decision out = staying(weighing, now);
+  std::vector<Option> const options = weighing.best(kConsidered);
+  std::optional<Configuration> const wanted_before = state.wanted;
+  state.wanted.reset();
+  std::string shortfall;
+  for (std::size_t i = 0; i < options.size() && options[i].effective > out.current; ++i) {
+    const Option& option = options[i];
+    Judgement const judgement = judge(weighing, option, rules, now);
+    std::string const what = text_of(weighing, option, rules, now);
+    if (i == 0) {
+      out.probability = judgement.probability;
+      shortfall = fmt::format("hold: {}, but {}", what, judgement.why);
+    }
+    if (!judgement.act) continue;
+    state.wanted = option.row->configuration;
+    out.probability = judgement.probability;
+    out.reason = fmt::format("{}; {}", what, judgement.why);
+    if (same_wish(wanted_before, *state.wanted, now.present)) {
+      fill(out, weighing, option, rules, now);
+      std::size_t const other = i == 0 ? 1 : 0;
+      if (other < options.size()) note_runner_up(out, options[other]);
+    } else {
+      out.reason = "hold, to see it once more: " + out.reason;
+      note_runner_up(out, option);
+    }
+    return out;
+  }
+  out.reason = !shortfall.empty()
+                   ? shortfall
+                   : fmt::format("hold: nothing within reach is worth more under {} goodput; {}",
+                                 name_of(rules.objective), noise_text(now, rules));
+  if (!options.empty()) {
+    note_runner_up(out, options[0]);
+    out.crossing = crossing(rules.objective, weighing.present().rate(), options[0].rate());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_string(const Configuration& configuration) {
+  return fmt::format("batch {} ({}, micro-batch {}{})", configuration.batch,
+                     to_string(configuration.shape.layout), configuration.shape.micro,
+                     configuration.shape.recompute == Recompute::none
+                         ? ""
+                         : fmt::format(", recompute {}", name_of(configuration.shape.recompute)));
+}
+
+PlanTable table_of(const std::vector<Candidate>& candidates) {
+  PlanTable table;
+  for (const Candidate& candidate : candidates) {
+    if (!candidate.feasible) continue;
+    table.push_back(
+        {{candidate.shape, candidate.batch}, {candidate.cost.alpha, candidate.cost.beta}});
+  }
+  return table;
+}
+
+PlannerRules rules_of(const Config& config) {
+  PlannerRules rules;
+  rules.objective = config.adapt.objective;
+  rules.calibration = config.adapt.calibration;
+  rules.margin = config.adapt.margin;
+  rules.confidence = config.gns.confidence;
+  rules.min_dwell_steps = config.adapt.min_dwell_steps;
+  return rules;
+}
+
+Decision decide(const PlanTable& table, const LiveCosts& live, const PlannerRules& rules,
+                const Situation& situation, PlannerState& state) {
+  Weighing const weighing(table, live, rules, situation);
+  std::int64_t const since = situation.step - state.last_change_step;
+  bool const dwelling = state.last_change_step > 0 && since < rules.min_dwell_steps;
+  if (!situation.warming_up && !dwelling) return choose(weighing, rules, situation, state);
+  Decision out = staying(weighing, situation);
+  out.reason = situation.warming_up ? "hold: the learning rate is warming up"
+                                    : fmt::format("hold: {} of {} steps since the last change",
+                                                  since, rules.min_dwell_steps);
+  state.wanted.reset();
+  return out;
+}
+
+void note_change(PlannerState& state, std::int64_t step) {
+  state.last_change_step = step;
+  state.wanted.reset();
+}
+
+Verdict verify(const Decision& decision, double measured_speed) {
+  // Goodput is proportional to speed at a given batch and noise scale.
+  double const measured = decision.predicted * measured_speed / decision.predicted_speed;
+  double const gap = measured_speed / decision.predicted_speed - 1.0;
+  std::string const what =
+      fmt::format("{:.4g} tokens/s, {:.4g} predicted ({:+.1f} %, {:.1f} % expected error)",
+                  measured_speed, decision.predicted_speed, 100.0 * gap, 100.0 * decision.error);
+  if (-gap <= decision.error) return {true, "kept: " + what};
+  if (measured >= decision.current) {
+    return {true, "kept: short of the prediction, and still better than before: " + what};
+  }
+  return {false, "rolled back: " + what};
+}
+
+}  // namespace copus

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <random>
+
+#include "copus/plan/live_costs.h"
+
+namespace copus {
+namespace {
+
+StepShape shape_of(int dp, int tp, std::int64_t micro = 1) {
+  StepShape shape;
+  shape.layout.dp = dp;
+  shape.layout.tp = tp;
+  shape.micro = micro;
+  return shape;
+}
+
+constexpr double kRounding = 1e-9;
+
+}  // namespace
+
+TEST_CASE("with one number of micro-batches only the scale is corrected") {
+  LiveCosts live;
+  StepLine const predicted{0.2, 0.1};
+  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 1.5);
+  LivePrice const same = price(live, shape_of(4, 1), predicted, 8);
+  CHECK(same.measured);
+  CHECK(same.line.seconds(8) == Approx(1.5).epsilon(kRounding));
+  CHECK(same.line.alpha / same.line.beta == Approx(2.0).epsilon(kRounding));  // as predicted
+  // Another number of micro-batches is less sure, by how much of alpha moves.
+  LivePrice const other = price(live, shape_of(4, 1), predicted, 16);
+  CHECK(same.split_error == 0.0);
+  // alpha's part: 0.2 of 1.0 at 8, 0.2 of 1.8 at 16; a prediction is off by unseen_error.
+  double const moved = 0.2 / 1.0 - 0.2 / 1.8;
+  CHECK(other.split_error == Approx(unseen_error(live) * moved).epsilon(1e-6));
+  CHECK(other.error() > same.error());
+}
+
+TEST_CASE("two numbers of micro-batches tell alpha from beta, whatever was predicted") {
+  LiveCosts live;
+  StepLine const predicted{0.5, 0.01}, real{0.1, 0.2};
+  for (int i = 0; i < 30; ++i) observe(live, shape_of(2, 1), predicted, 4, real.seconds(4));
+  for (int i = 0; i < 30; ++i) observe(live, shape_of(2, 1), predicted, 8, real.seconds(8));
+  LivePrice const learned = price(live, shape_of(2, 1), predicted, 32);
+  // The first steps at 8 count as at most 1.5 times what was believed of them.
+  CHECK(learned.line.beta == Approx(0.2).epsilon(0.15));
+  CHECK(learned.line.seconds(8) == Approx(real.seconds(8)).epsilon(0.05));
+}
+
+TEST_CASE("a measured beta tells them apart at once") {
+  LiveCosts live;
+  StepLine const predicted{0.5, 0.01};
+  observe(live, shape_of(2, 1), predicted, 8, 1.0, 0.1);
+  LivePrice const learned = price(live, shape_of(2, 1), predicted, 16);
+  CHECK(learned.line.beta == Approx(0.1).epsilon(kRounding));
+  CHECK(learned.line.alpha == Approx(0.2).epsilon(kRounding));
+}
+
+TEST_CASE("a shape that has never run is corrected by what the measured ones had") {
+  LiveCosts live;
+  StepLine const predicted{0.2, 0.1};
+  LivePrice const before = price(live, shape_of(1, 4), {0.3, 0.4}, 8);
+  CHECK_FALSE(before.measured);
+  CHECK(before.line.alpha == 0.3);
+  CHECK(before.error() == Approx(0.15));
+  // The present one takes twice what was predicted: so will the other, and they stay comparable.
+  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 2.0);
+  LivePrice const after = price(live, shape_of(1, 4), {0.3, 0.4}, 8);
+  CHECK(after.line.alpha == Approx(0.6).epsilon(kRounding));
+  CHECK(after.line.beta == Approx(0.8).epsilon(kRounding));
+}
+
+TEST_CASE(
+    "predictions that agree among measured shapes are trusted more, and less if they do not") {
+  auto const error_after = [](double spread) {
+    LiveCosts live;
+    for (int tp : {1, 2, 4, 8}) {
+      double const off = tp < 4 ? 1.0 - spread : 1.0 + spread;
+      observe(live, shape_of(8 / tp, tp), {0.1, 0.1}, 8, 0.9 * off);
+    }
+    return unseen_error(live);
+  };
+  CHECK(unseen_error({}) == Approx(0.15));
+  // Two shapes' worth of 15 % and four of none: 0.15 sqrt(2 / 6).
+  CHECK(error_after(0.0) == Approx(0.15 * std::sqrt(2.0 / 6)).epsilon(kRounding));
+  CHECK(error_after(0.4) > 0.25);
+}
+
+TEST_CASE("after a few intervals the median error of noisy steps is within five percent") {
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  LiveCosts live;
+  StepLine const predicted{0.1, 0.1}, real{0.12, 0.16};
+  std::vector<double> errors;
+  for (int i = 0; i < 300; ++i) {
+    double const seconds = real.seconds(8) * std::exp(0.03 * normal(random));
+    double const expected = price(live, shape_of(4, 1), predicted, 8).line.seconds(8);
+    if (i >= 50) errors.push_back(std::abs(seconds / expected - 1));
+    observe(live, shape_of(4, 1), predicted, 8, seconds);
+  }
+  std::nth_element(errors.begin(), errors.begin() + 125, errors.end());
+  CHECK(errors[125] < 0.05);
+  CHECK(price(live, shape_of(4, 1), predicted, 8).error() < 0.02);
+}
+
+TEST_CASE("a pause of the machine is no step time") {
+  LiveCosts live;
+  StepLine const predicted{0.0, 0.1};
+  for (int i = 0; i < 50; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.0);
+  observe(live, shape_of(4, 1), predicted, 10, 60.0);
+  CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) == Approx(1.0).epsilon(0.02));
+  // A machine that has become slower is followed.
+  for (int i = 0; i < 600; ++i) observe(live, shape_of(4, 1), predicted, 10, 3.0);
+  CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) > 2.5);
+}
+
+}  // namespace copus
