@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/find_hardware.h"
 #include "cli/launch.h"
 #include "cli/overrides.h"
 #include "cli/stop_signal.h"
@@ -50,6 +51,8 @@ void run_train(const TrainFlags& flags) {
     problems.insert(problems.end(), e.problems().begin(), e.problems().end());
   }
   if (!problems.empty()) throw ConfigError(problems);
+  std::optional<Hardware> hardware;
+  if (config.cluster.hardware != "measure") hardware = find_hardware(config.cluster, config.device);
   catch_stop_signals();
   bool stopped = false;
   launch(flags.ranks, flags.options.threads, [&](Communicator& world, const RankShare& share) {
@@ -57,6 +60,7 @@ void run_train(const TrainFlags& flags) {
       for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
     }
     TrainOptions options = flags.options;
+    options.hardware = hardware;
     options.threads = share.threads;
     options.ranks_here = share.ranks_here;
     options.stop_reason = [] {

@@ -29,10 +29,6 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   refusals.word(config.train.precision, Precision::fp32, "train.precision");
-  bool const decides =
-      config.adapt.mode == AdaptMode::suggest || config.adapt.mode == AdaptMode::act;
-  refusals.add(decides, "adapt.mode", fmt::format("\"{}\"", name_of(config.adapt.mode)),
-               "\"off\" or \"log\"");
   refusals.add(config.checkpoint.async, "checkpoint.async", "true",
                "false (checkpoints are written between steps)");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");

@@ -16,6 +16,7 @@
 #include "copus/core/units.h"
 #include "copus/parallel/flops.h"
 #include "copus/state/checkpoint.h"
+#include "train/measure_hardware.h"
 #include "train/run_checkpoint.h"
 #include "train/token_interval.h"
 
@@ -120,6 +121,22 @@ void Run::start() {
     metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
   }
   write_run_event();
+  if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
+    adapter_.emplace(config_, cluster(), world_, plan_);
+}
+
+// The machine as the planner sees it: what was named, or what these ranks measure.
+Cluster Run::cluster() {
+  auto const hosts = static_cast<int>(host_names(world_).size());
+  Hardware const hardware =
+      options_.hardware
+          ? *options_.hardware
+          : measure_hardware(*backend_, world_,
+                             peak_flops_[static_cast<std::size_t>(world_.rank())], hosts);
+  Cluster cluster = cluster_of(config_.cluster, hardware);
+  cluster.nodes = hosts;
+  cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;
+  return cluster;
 }
 
 std::string Run::end_reason() {
@@ -154,6 +171,7 @@ void Run::warn_of_epochs(std::int64_t before) {
 
 void Run::report(const StepRecord& record) {
   progress_->add(record);
+  if (record.gns) noise_ = record.gns;
   if (!leads()) return;
   double const rate = static_cast<double>(record.batch * config_.model.seq_len) / record.seconds;
   metrics_->step(record, plan_.layout, rate, progress_->mfu_of(rate));
@@ -175,9 +193,6 @@ void Run::report(const StepRecord& record) {
     metrics_->event("skip", trainer_.state().counters, {{"reason", record.skip_reason}});
   }
   if (record.gns) report_noise_scale(*record.gns);
-  if (std::optional<nlohmann::json> const verdict = watch_.add(rate, trainer_.mesh())) {
-    metrics_->event("verify", trainer_.state().counters, *verdict);
-  }
 }
 
 // In words when it has come to something new; the numbers are in metrics.jsonl.
@@ -187,7 +202,12 @@ void Run::report_noise_scale(const GnsReading& gns) {
         "noise scale: the step's norms do not count the same parameters; its values are wrong. "
         "Please report this with config.json");
   }
-  if (std::exchange(gns_state_, gns.state) == gns.state) return;
+  // Near the line between warm and unresolved it comes and goes.
+  constexpr std::int64_t kQuiet = 100;  // steps
+  std::int64_t const step = trainer_.state().counters.step;
+  if (gns.state == gns_state_ || (gns_said_at_ > 0 && step - gns_said_at_ < kQuiet)) return;
+  gns_state_ = gns.state;
+  gns_said_at_ = step;
   if (gns.state == GnsState::warm) {
     log_.info(fmt::format("noise scale: {:.4g} sequences ({:.4g} to {:.4g})",
                           gns.critical_batch.value_or(0.0), gns.low.value_or(0.0),
@@ -252,7 +272,7 @@ RunEnd Run::go() {
     if (stopping_) break;
     if (evaluation.due(counters.tokens)) evaluate();
     if (checkpoint.due(counters.tokens)) save();
-    if (counters.tokens < config_.train.tokens) follow_script();
+    if (counters.tokens < config_.train.tokens) between_steps(record);
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
   if (stopping_) reason = stop_words();

@@ -13,6 +13,7 @@
 #include "copus/train/report.h"
 #include "copus/train/run_plan.h"
 #include "copus/train/trainer.h"
+#include "train/adapter.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
 #include "train/stall_watch.h"
@@ -39,9 +40,14 @@ class Run {
   void warn_of_epochs(std::int64_t before);
   void evaluate();
   void save();
+  void between_steps(const StepRecord& record);
   void follow_script();
+  void settle_switch();
+  void consult_planner();
+  void write_decision(const Decision& decision, bool acts);
   void change_to(const RunPlan& plan, const std::string& reason);
   double peak_of(const Layout& layout) const;
+  Cluster cluster();
   std::string end_reason();  // empty: go on
   std::string stop_words() const;
 
@@ -59,9 +65,12 @@ class Run {
   std::unique_ptr<MetricsFile> metrics_;  // rank 0
   std::optional<Progress> progress_;
   SwitchWatch watch_;
+  std::optional<Adapter> adapter_;   // where the configuration asks for a planner
+  std::optional<GnsReading> noise_;  // the latest
   StallWatch stall_watch_;
-  bool stopping_ = false;                           // some rank was asked to end
+  bool stopping_ = false;                // some rank was asked to end
   GnsState gns_state_ = GnsState::cold;  // as last said
+  std::int64_t gns_said_at_ = 0;
   bool double_count_said_ = false;
   std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
 };

@@ -5,16 +5,18 @@
 #include <nlohmann/json.hpp>
 
 #include "copus/backend/machine.h"
+#include "copus/core/config_io.h"
 #include "copus/core/units.h"
 #include "train/run.h"
 
 namespace copus {
 namespace {
 
-nlohmann::json as_json(const Layout& layout, std::int64_t micro, std::int64_t batch) {
+nlohmann::json as_json(const RunPlan& plan, std::int64_t batch) {
+  const Layout& layout = plan.layout;
   return {{"dp", layout.dp},     {"tp", layout.tp},
           {"pp", layout.pp},     {"virtual_stages", layout.virtual_stages},
-          {"zero", layout.zero}, {"micro_batch", micro},
+          {"zero", layout.zero}, {"micro_batch", plan.micro},
           {"batch", batch}};
 }
 
@@ -34,37 +36,104 @@ std::string phases_of(const SwitchRecord& record) {
   return text;
 }
 
-std::string words(const Layout& layout, std::int64_t micro, std::int64_t batch) {
-  return fmt::format("{}, batch {} in micro-batches of {}", to_string(layout), batch, micro);
+std::string words(const RunPlan& plan, std::int64_t batch) {
+  return fmt::format("{}, batch {} in micro-batches of {}", to_string(plan.layout), batch,
+                     plan.micro);
 }
 
 }  // namespace
 
+// Everything that may change the run's plan, after a step.
+void Run::between_steps(const StepRecord& record) {
+  if (adapter_ && !watch_.fresh()) adapter_->observe(record, plan_);
+  if (trainer_.active()) {
+    watch_.add(static_cast<double>(record.batch * config_.model.seq_len) / record.seconds,
+               trainer_.mesh());
+  } else {
+    watch_.count();
+  }
+  if (watch_.ready()) settle_switch();
+  follow_script();
+  if (adapter_ && adapter_->due(trainer_.state().counters.step)) consult_planner();
+}
+
 void Run::follow_script() {
   const Counters& counters = trainer_.state().counters;
-  if (const RunPlan* const plan = script_.due(counters); plan != nullptr && *plan != plan_)
-    change_to(*plan, "adapt.script");
+  const RunPlan* const plan = script_.due(counters);
+  if (plan == nullptr || *plan == plan_) return;
+  if (leads()) {
+    metrics_->event("decision", counters,
+                    {{"from", as_json(plan_, batch_of(plan_, config_.batch, counters.tokens))},
+                     {"to", as_json(*plan, batch_of(*plan, config_.batch, counters.tokens))},
+                     {"reason", "adapt.script"},
+                     {"predicted", nullptr},
+                     {"current", nullptr},
+                     {"probability", nullptr},
+                     {"cost_seconds", nullptr}});
+  }
+  change_to(*plan, "adapt.script");
+}
+
+// Some steps after a switch: what it has brought, and back where the planner was wrong.
+void Run::settle_switch() {
+  const Counters& counters = trainer_.state().counters;
+  nlohmann::json fields = watch_.result();
+  fields["predicted"] = nullptr;
+  fields["kept"] = true;
+  std::optional<RunPlan> back;
+  if (adapter_ && adapter_->awaits_verdict()) {
+    Adapter::Settled const settled = adapter_->settle(counters.step, watch_.rate());
+    fields["predicted"] = settled.predicted_speed;
+    fields["kept"] = !settled.back.has_value();
+    fields["reason"] = settled.reason;
+    if (leads()) log_.info("planner: " + settled.reason);
+    back = settled.back;
+  }
+  if (leads()) metrics_->event("verify", counters, fields);
+  if (back) change_to(*back, "rollback");
+}
+
+void Run::consult_planner() {
+  const Counters& counters = trainer_.state().counters;
+  std::int64_t const batch = batch_of(plan_, config_.batch, counters.tokens);
+  Adapter::Outcome const outcome = adapter_->decide(counters, noise_, plan_, batch);
+  if (outcome.decision) write_decision(*outcome.decision, outcome.change.has_value());
+  if (outcome.change) change_to(*outcome.change, "planner");
+}
+
+void Run::write_decision(const Decision& decision, bool acts) {
+  auto const shown = [](const Configuration& c) {
+    return as_json({c.shape.layout, c.shape.micro, {}}, c.batch);
+  };
+  nlohmann::json fields{{"from", shown(decision.from)},
+                        {"to", shown(decision.to)},
+                        {"reason", decision.reason},
+                        {"predicted", decision.predicted},
+                        {"current", decision.current},
+                        {"probability", decision.probability},
+                        {"cost_seconds", decision.cost_seconds},
+                        {"objective", name_of(config_.adapt.objective)},
+                        {"predicted_tokens_per_second", decision.predicted_speed},
+                        {"current_tokens_per_second", decision.current_speed},
+                        {"acted", acts}};
+  if (decision.critical_batch > 0.0) fields["critical_batch"] = decision.critical_batch;
+  if (decision.crossing) fields["crossing"] = *decision.crossing;
+  if (decision.runner_up) {
+    fields["runner_up"] = shown(*decision.runner_up);
+    fields["runner_up_goodput"] = decision.runner_up_goodput;
+  }
+  metrics_->event("decision", trainer_.state().counters, fields);
+  bool const would = decision.change != Change::none && !acts;
+  log_.info(fmt::format("planner: {}{}", would ? "suggests: " : "", decision.reason));
 }
 
 void Run::change_to(const RunPlan& plan, const std::string& reason) {
   const Counters& counters = trainer_.state().counters;
   std::int64_t const batch_before = batch_of(plan_, config_.batch, counters.tokens);
   std::int64_t const batch_after = batch_of(plan, config_.batch, counters.tokens);
-  nlohmann::json const from = as_json(plan_.layout, plan_.micro, batch_before);
-  nlohmann::json const to = as_json(plan.layout, plan.micro, batch_after);
-  if (leads()) {
-    log_.info(fmt::format("{}: from {} to {}", reason,
-                          words(plan_.layout, plan_.micro, batch_before),
-                          words(plan.layout, plan.micro, batch_after)));
-    metrics_->event("decision", counters,
-                    {{"from", from},
-                     {"to", to},
-                     {"reason", reason},
-                     {"predicted", nullptr},
-                     {"current", nullptr},
-                     {"probability", nullptr},
-                     {"cost_seconds", nullptr}});
-  }
+  nlohmann::json const from = as_json(plan_, batch_before), to = as_json(plan, batch_after);
+  log_.info(fmt::format("{}: from {} to {}", reason, words(plan_, batch_before),
+                        words(plan, batch_after)));
   if (plan.layout == plan_.layout && plan.micro == plan_.micro) {
     plan_ = plan;
     return;
@@ -75,6 +144,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   request.free_bytes = available_memory_bytes() / options_.ranks_here;
   SwitchRecord const record = trainer_.switch_to(request);
   if (!record.refused.empty()) {
+    if (adapter_) adapter_->refused();
     log_.warn(fmt::format("still in {}: {}", to_string(plan_.layout), record.refused));
     if (leads()) {
       metrics_->event("reshard", counters,
@@ -84,6 +154,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   }
   plan_ = plan;
   watch_.switched();
+  if (adapter_) adapter_->changed(counters.step, record.total_seconds);
   progress_->use_peak(peak_of(plan_.layout));
   if (!leads()) return;
   log_.info(fmt::format("switched in {:.3f} s ({}): {} moved, {} copied, peak of this rank {}",

@@ -7,7 +7,6 @@
 namespace copus {
 namespace {
 
-constexpr std::size_t kSteps = 3;   // that a verdict takes
 constexpr std::size_t kRecent = 8;  // that "before" looks back
 
 std::map<std::string, GroupTraffic> totals_of(const Mesh& mesh) {
@@ -26,14 +25,14 @@ double SwitchWatch::Window::rate() const {
 void SwitchWatch::switched() {
   before_ = now_;
   now_ = {};
-  fresh_ = true;
+  steps_ = 0;
   pending_ = true;
 }
 
-std::optional<nlohmann::json> SwitchWatch::add(double rate, const Mesh& mesh) {
+void SwitchWatch::add(double rate, const Mesh& mesh) {
   std::map<std::string, GroupTraffic> const totals = totals_of(mesh);
   // The first step touches memory for the first time; its groups' totals are where counting starts.
-  if (!std::exchange(fresh_, false)) {
+  if (!fresh()) {
     now_.rates.push_back(rate);
     if (now_.rates.size() > kRecent) now_.rates.erase(now_.rates.begin());
     for (auto const& [group, total] : totals) {
@@ -42,12 +41,11 @@ std::optional<nlohmann::json> SwitchWatch::add(double rate, const Mesh& mesh) {
     }
   }
   seen_ = totals;
-  if (!pending_ || now_.rates.size() < kSteps) return {};
-  pending_ = false;
-  return result();
+  count();
 }
 
-nlohmann::json SwitchWatch::result() const {
+nlohmann::json SwitchWatch::result() {
+  pending_ = false;
   auto const rate_or_null = [](const Window& window) {
     return window.rates.empty() ? nlohmann::json(nullptr) : nlohmann::json(window.rate());
   };
@@ -61,10 +59,8 @@ nlohmann::json SwitchWatch::result() const {
         {"before", found == before_.traffic.end() ? 0.0 : found->second.bus_bandwidth()},
         {"after", after.bus_bandwidth()}};
   }
-  return {{"predicted", nullptr},
-          {"before", rate_or_null(before_)},
+  return {{"before", rate_or_null(before_)},
           {"measured", rate_or_null(now_)},
-          {"kept", true},
           {"bus_bandwidth", std::move(bandwidth)}};
 }
 

@@ -1,10 +1,12 @@
 // A whole run: from a checked configuration to the last checkpoint.
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "copus/comm/communicator.h"
 #include "copus/core/config.h"
+#include "copus/plan/hardware.h"
 
 namespace copus {
 
@@ -13,6 +15,8 @@ struct TrainOptions {
   int threads = 0;     // 0: all that the process may run on
   int ranks_here = 1;  // ranks that share this host's memory
   std::string version;
+  // Of cluster.hardware, for the planner; none: the ranks measure themselves.
+  std::optional<Hardware> hardware;
   // Why this process was asked to end ("SIGTERM"), or empty. Asked by several threads.
   std::function<std::string()> stop_reason;
 };

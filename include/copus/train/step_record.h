@@ -24,9 +24,10 @@ struct StepRecord {
   // Over the active ranks, up to the step's scalar reduction: who computes long, and who waits for
   // whom.
   Spread compute, communication, data;
-  std::string skip_reason;        // not empty: nothing was updated
-  bool stop_requested = false;    // on any rank
-  std::optional<GnsReading> gns;  // of a step that measured the noise scale
+  std::string skip_reason;                  // not empty: nothing was updated
+  bool stop_requested = false;              // on any rank
+  std::optional<double> predicted_seconds;  // by the planner, where there is one
+  std::optional<GnsReading> gns;            // of a step that measured the noise scale
 };
 
 }  // namespace copus

@@ -1,0 +1,198 @@
+#include "train/adapter.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "copus/core/config_io.h"
+#include "copus/parallel/params.h"
+
+namespace copus {
+namespace {
+
+// The candidates' free keys are the configuration's own, with what a run settles at its start.
+Config planning_config(const Config& config, Recompute recompute) {
+  Config out = config;
+  out.parallel.recompute = recompute;
+  if (out.batch.min == 0) out.batch.min = out.batch.sequences;
+  if (out.batch.max == 0) out.batch.max = std::max(out.batch.min, out.batch.sequences);
+  return out;
+}
+
+// Keys that do nothing make two names for one layout.
+bool is_plain(const Layout& layout) {
+  return (layout.pp > 1 || layout.virtual_stages == 1) &&
+         (layout.tp > 1 || !layout.sequence_parallel);
+}
+
+double initial_switch_seconds(const Config& config, const Cluster& cluster) {
+  // All of the state once over the slowest link: what a switch at worst moves.
+  double const bytes = 12.0 * static_cast<double>(parameter_count(config.model));
+  const Hardware& hardware = cluster.hardware;
+  double const link =
+      cluster.nodes > 1 ? hardware.between.bytes_per_second : hardware.inside.bytes_per_second;
+  return bytes / std::max(1.0, link);
+}
+
+RunPlan plan_of(const Configuration& configuration) {
+  return {configuration.shape.layout, configuration.shape.micro, configuration.batch};
+}
+
+constexpr std::size_t kWords = 9;
+
+std::array<std::int32_t, kWords> words_of(const std::optional<RunPlan>& plan) {
+  if (!plan) return {};
+  const Layout& l = plan->layout;
+  return {1,
+          l.dp,
+          l.tp,
+          l.pp,
+          l.virtual_stages,
+          l.zero,
+          l.sequence_parallel ? 1 : 0,
+          static_cast<std::int32_t>(plan->micro),
+          static_cast<std::int32_t>(plan->batch.value_or(0))};
+}
+
+std::optional<RunPlan> plan_from(const std::array<std::int32_t, kWords>& w) {
+  if (w[0] == 0) return {};
+  RunPlan plan{{w[1], w[2], w[3], w[4], w[5], w[6] != 0}, w[7], {}};
+  if (w[8] > 0) plan.batch = w[8];
+  return plan;
+}
+
+}  // namespace
+
+Adapter::Adapter(const Config& config, const Cluster& cluster, Communicator& world,
+                 const RunPlan& first)
+    : config_(planning_config(config, config.parallel.recompute.value_or(Recompute::none))),
+      cluster_(cluster),
+      world_(world),
+      recompute_(config.parallel.recompute.value_or(Recompute::none)),
+      rules_(rules_of(config_)),
+      switch_seconds_(initial_switch_seconds(config_, cluster_)) {
+  if (world_.rank() != 0) return;
+  for (PlanRow& row : table_of(candidates_of(config_, cluster_, world_.size()))) {
+    // A single micro-batch in all would leave the run without a noise scale to go on by.
+    bool const sees = has_estimate(row.configuration.shape.layout.dp, row.micro_batches());
+    if (sees && is_plain(row.configuration.shape.layout)) table_.push_back(std::move(row));
+  }
+  row_of(first, first.batch.value_or(config.batch.sequences));
+}
+
+StepShape Adapter::shape_of(const RunPlan& plan) const {
+  return {plan.layout, plan.micro, recompute_};
+}
+
+StepLine Adapter::line_of(const RunPlan& plan, std::int64_t batch) const {
+  StepCost const cost =
+      step_cost(config_.model, shape_of(plan), batch / (plan.layout.dp * plan.micro),
+                config_.train.precision, cluster_, stage_sizes(config_.model, plan.layout));
+  return {cost.alpha, cost.beta};
+}
+
+// The present configuration is always one of the table's, also one that the planner would not have
+// thought of.
+const PlanRow& Adapter::row_of(const RunPlan& plan, std::int64_t batch) {
+  Configuration const present{shape_of(plan), batch};
+  auto const found = std::find_if(table_.begin(), table_.end(),
+                                  [&](const PlanRow& row) { return row.configuration == present; });
+  if (found != table_.end()) return *found;
+  table_.push_back({present, line_of(plan, batch)});
+  return table_.back();
+}
+
+std::optional<double> Adapter::predicted_seconds(const RunPlan& plan, std::int64_t batch) const {
+  if (world_.rank() != 0) return {};
+  std::int64_t const micro_batches = batch / (plan.layout.dp * plan.micro);
+  LivePrice const known = price(live_, shape_of(plan), line_of(plan, batch), micro_batches);
+  return known.line.seconds(micro_batches);
+}
+
+void Adapter::observe(const StepRecord& record, const RunPlan& plan) {
+  if (world_.rank() != 0) return;
+  copus::observe(live_, shape_of(plan), line_of(plan, record.batch),
+                 record.batch / (plan.layout.dp * plan.micro), record.seconds, {});
+}
+
+bool Adapter::due(std::int64_t step) const {
+  return step % config_.adapt.interval_steps == 0 && !awaits_verdict();
+}
+
+Situation Adapter::situation_of(const Counters& now, const std::optional<GnsReading>& noise,
+                                const RunPlan& plan, std::int64_t batch) const {
+  Situation s;
+  s.present = {shape_of(plan), batch};
+  if (noise && noise->state == GnsState::warm && noise->critical_batch && noise->low &&
+      noise->high) {
+    s.noise = {*noise->critical_batch, *noise->low, *noise->high, true};
+  }
+  s.step = now.step;
+  s.warming_up = now.tokens < config_.schedule.warmup_tokens;
+  auto const left = static_cast<double>(config_.train.tokens - now.tokens);
+  s.horizon_tokens = config_.adapt.horizon_tokens > 0
+                         ? std::min(left, static_cast<double>(config_.adapt.horizon_tokens))
+                         : left;
+  s.switch_seconds = switch_seconds_;
+  s.sequence_tokens = config_.model.seq_len;
+  return s;
+}
+
+// Rank 0's, to everybody.
+std::optional<RunPlan> Adapter::share(std::optional<RunPlan> change) {
+  std::array<std::int32_t, kWords> words = words_of(change);
+  world_.broadcast({words.data(), DType::i32, {static_cast<std::int64_t>(kWords)}}, 0);
+  return plan_from(words);
+}
+
+Adapter::Outcome Adapter::decide(const Counters& now, const std::optional<GnsReading>& noise,
+                                 const RunPlan& plan, std::int64_t batch) {
+  Outcome outcome;
+  std::optional<RunPlan> wanted;
+  if (world_.rank() == 0) {
+    row_of(plan, batch);
+    // A written schedule of batches is the user's: the planner then chooses the layout alone.
+    PlanTable scheduled;
+    if (!config_.batch.schedule.empty()) {
+      std::copy_if(table_.begin(), table_.end(), std::back_inserter(scheduled),
+                   [&](const PlanRow& row) { return row.configuration.batch == batch; });
+    }
+    Decision const decision = copus::decide(scheduled.empty() ? table_ : scheduled, live_, rules_,
+                                            situation_of(now, noise, plan, batch), state_);
+    outcome.decision = decision;
+    bool const acts = config_.adapt.mode == AdaptMode::act && config_.adapt.script.empty();
+    if (acts && decision.change != Change::none) {
+      wanted = plan_of(decision.to);
+      if (!config_.batch.schedule.empty()) wanted->batch = plan.batch;
+    }
+  }
+  outcome.change = share(wanted);
+  if (!outcome.change) return outcome;
+  bool const layout_changes =
+      outcome.change->layout != plan.layout || outcome.change->micro != plan.micro;
+  if (layout_changes) last_ = Last{outcome.decision.value_or(Decision{}), plan};
+  note_change(state_, now.step);
+  return outcome;
+}
+
+void Adapter::changed(std::int64_t step, double seconds) {
+  switch_seconds_ = seconds;
+  note_change(state_, step);
+}
+
+Adapter::Settled Adapter::settle(std::int64_t step, double speed) {
+  Settled out;
+  std::optional<RunPlan> back;
+  if (world_.rank() == 0) {
+    Verdict const verdict = verify(last_->decision, speed);
+    out.reason = verdict.reason;
+    out.predicted_speed = last_->decision.predicted_speed;
+    if (!verdict.kept) back = last_->before;
+  }
+  last_.reset();
+  out.back = share(back);
+  if (out.back) note_change(state_, step);
+  return out;
+}
+
+}  // namespace copus

@@ -1,0 +1,14 @@
+// What the ranks of a running job can do, measured by themselves at the start.
+#pragma once
+#include "copus/backend/backend.h"
+#include "copus/comm/communicator.h"
+#include "copus/plan/hardware.h"
+
+namespace copus {
+
+// Every rank calls it, so that each is measured while the others work too. `peak_flops`: of this
+// rank's device, measured the same way. `hosts`: that the world spans. Attention's share of the
+// peak is Hardware's default: steps correct it. The same on every rank.
+Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops, int hosts);
+
+}  // namespace copus
