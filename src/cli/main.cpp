@@ -35,6 +35,7 @@ int run(int argc, char** argv) {
   copus::add_eval(app);
   copus::add_import(app);
   copus::add_plan(app);
+  copus::add_export(app);
   copus::add_bench(app);
   if (argc == 1) {
     fmt::print(stderr, "{}", app.help());

@@ -13,33 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-json config_of(const std::string& directory) {
-  return json::parse(read_bytes(directory + "/config.json"));
-}
-void set_config(const std::string& directory, const json& config) {
-  write_bytes(directory + "/config.json", config.dump());
-}
-
-struct Tensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::vector<float> values;
-};
-std::vector<Tensor> tensors_of(const std::string& path) {
-  SafetensorsFile const file = SafetensorsFile::open(path);
-  std::vector<Tensor> all;
-  for (const auto& [name, entry] : file.tensors())
-    all.push_back({name, entry.shape, read_all(file, name)});
-  return all;
-}
-void write_tensors(const std::string& path, const std::vector<Tensor>& tensors) {
-  std::vector<SafetensorsWriter::Item> items;
-  for (const Tensor& t : tensors) items.push_back({t.name, t.shape});
-  SafetensorsWriter writer(path, items, {});
-  for (const Tensor& t : tensors) writer.append(t.values);
-  writer.finish();
-}
-
 std::vector<float> read_whole(const HfModel& model, const Param& param) {
   std::vector<float> out(static_cast<std::size_t>(param.numel()));
   model.read(param, {{0, 0}, param.size}, out);
