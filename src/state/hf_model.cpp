@@ -80,6 +80,14 @@ void open_index(Opened& out, const FileSums& sums) {
     }
     names.insert(file.get<std::string>());
   }
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (!fs::exists(out.directory + "/" + name)) {
+      missing.push_back(
+          fmt::format("{}/{}: missing, and {} names it", out.directory, name, kIndexFile));
+    }
+  }
+  if (!missing.empty()) throw ConfigError(std::move(missing));
   for (const std::string& name : names) open_file(out, name, sums);
   for (const auto& [tensor, file] : root.at("weight_map").items()) {
     auto const found = out.file_of.find(tensor);
