@@ -8,6 +8,7 @@
 #include "cli/inspect.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/core/json_text.h"
 #include "copus/parallel/params.h"
 #include "copus/state/inspect.h"
 
@@ -26,7 +27,7 @@ Progress read_metrics(const std::string& path) {
   Progress progress;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    json record = json::parse(line, nullptr, false);
+    json record = nests_deeper(line) ? json() : json::parse(line, nullptr, false);
     if (!record.is_object()) {
       ++progress.unreadable;
     } else if (!record.contains("event")) {

@@ -42,7 +42,7 @@ std::optional<json> read_state(const std::string& directory) {
   std::string const path = directory + "/" + kStateFile;
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
-  std::string const text = read_text_file(path, kMaxStateBytes);
+  std::string const text = read_json_file(path, kMaxStateBytes);
   json state = json::parse(text, nullptr, false);
   if (!state.is_object()) throw ConfigError(fmt::format("{}: damaged: not a JSON object", path));
   // Byte for byte what state_text wrote, its checksum included.

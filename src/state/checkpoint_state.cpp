@@ -37,7 +37,7 @@ json to_json(const ModelConfig& m) {
   return out;
 }
 
-ModelConfig model_from(const json& in) {
+ModelConfig model_from(const json& in, const std::string& directory) {
   ModelConfig m;
   auto const family = in.at("family").get<std::string>();
   bool known = false;
@@ -46,7 +46,10 @@ ModelConfig model_from(const json& in) {
     m.family = f;
     known = true;
   }
-  if (!known) throw ConfigError("model.family: \"" + family + "\" is none that is known here");
+  if (!known) {
+    throw ConfigError(
+        fmt::format("{}/{}: damaged: model.family is \"{}\"", directory, kStateFile, family));
+  }
   m.layers = in.at("layers").get<std::int64_t>();
   m.hidden = in.at("hidden").get<std::int64_t>();
   m.heads = in.at("heads").get<std::int64_t>();
@@ -153,7 +156,7 @@ CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
   try {
     sums = file_sums(*state, directory);
     CheckpointSummary summary;
-    summary.model = model_from(state->at("model"));
+    summary.model = model_from(state->at("model"), directory);
     summary.counters = counters_from(state->at("counters"));
     summary.has_optimizer = state->at("optimizer").get<bool>();
     summary.tokenizer = state->at("tokenizer").get<std::string>();

@@ -309,7 +309,7 @@ ModelConfig read_hf_config(const std::string& directory) {
     throw ConfigError(fmt::format(
         "{}: missing; a checkpoint or Hugging Face model is a directory with a config.json", path));
   }
-  json const root = json::parse(read_text_file(path, kMaxConfigBytes), nullptr, false);
+  json const root = json::parse(read_json_file(path, kMaxConfigBytes), nullptr, false);
   if (!root.is_object()) throw ConfigError(fmt::format("{}: not a JSON object", path));
 
   std::vector<std::string> problems;

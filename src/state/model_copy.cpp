@@ -69,7 +69,7 @@ CheckpointSummary summary_of(const std::string& source) {
 json config_of_copy(const ModelConfig& model, const std::string& source, DType dtype) {
   json config = to_hf_config(model);
   config["torch_dtype"] = dtype == DType::bf16 ? "bfloat16" : "float32";
-  json const given = json::parse(read_text_file(source + "/config.json", kMaxConfigBytes));
+  json const given = json::parse(read_json_file(source + "/config.json", kMaxConfigBytes));
   for (const char* key : kTokenIds) {
     if (given.contains(key)) config[key] = given.at(key);
   }
