@@ -71,7 +71,8 @@ if(COPUS_CUDNN STREQUAL "AUTO")
 endif()
 copus_future_feature(CUDNN "${CUDNN_FOUND}" "cuDNN ${CUDNN_VERSION}" "the CUDA backend")
 
-# Our own loops share the OpenMP threads of oneDNN. ThreadSanitizer cannot see into libgomp, so there they run serially.
-if(NOT COPUS_SANITIZE MATCHES "thread")
+# Our own loops share the OpenMP threads of oneDNN. ThreadSanitizer cannot see into libgomp, so there they run serially;
+# a fuzzer runs none of them.
+if(NOT COPUS_SANITIZE MATCHES "thread" AND NOT COPUS_FUZZ)
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 endif()

@@ -8,6 +8,7 @@
 #include "backend/op_bench.h"
 #include "cli/commands.h"
 #include "cli/device_option.h"
+#include "cli/number_checks.h"
 #include "copus/backend/machine.h"
 #include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
@@ -123,19 +124,19 @@ void add_step(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--batch", flags->batch, "Sequences a step")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command->add_option("--seq-len", flags->seq_len, "Tokens a sequence")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command->add_option("--micro", flags->micro, "Sequences a micro-batch; chosen when not given")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command->add_option("--precision", flags->precision, "fp32")->capture_default_str();
   command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_from(0));
   command->add_option("--steps", flags->steps, "Steps to take the median of")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
@@ -187,10 +188,10 @@ void add_ops(CLI::App& bench) {
       "ops", "Every operation at the sizes of a GPT-2 124M step of 1,024 tokens");
   command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_from(0));
   command->add_option("--repeats", flags->repeats, "Runs of each, the fastest counts")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example:\n  copus bench ops --threads 2");

@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/device_option.h"
+#include "cli/number_checks.h"
 #include "copus/backend/make_backend.h"
 #include "copus/core/error.h"
 #include "copus/core/log.h"
@@ -67,10 +68,10 @@ void add_eval(CLI::App& app) {
   command
       ->add_option("--seq-len", flags->seq_len,
                    "Tokens a window; the model's maximum when not given")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
       ->default_val(0)
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_from(0));
   add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(

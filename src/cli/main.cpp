@@ -35,6 +35,9 @@ int run(int argc, char** argv) {
   copus::add_eval(app);
   copus::add_import(app);
   copus::add_plan(app);
+  copus::add_export(app);
+  copus::add_inspect(app);
+  copus::add_generate(app);
   copus::add_bench(app);
   if (argc == 1) {
     fmt::print(stderr, "{}", app.help());

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/find_hardware.h"
 #include "cli/launch.h"
+#include "cli/number_checks.h"
 #include "cli/overrides.h"
 #include "cli/stop_signal.h"
 #include "copus/core/config_io.h"
@@ -97,12 +98,12 @@ void add_train(CLI::App& app) {
   command
       ->add_option("--ranks", flags->ranks,
                    "Ranks to run as threads of this process; 1 when not given")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command
       ->add_option("--threads", flags->options.threads,
                    "CPU threads of a rank; 0: all it may run on")
       ->default_val(0)
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_from(0));
   command->add_option("--run-dir", flags->run_dir, "Where the run is written, instead of run_dir");
   command->add_flag("--resume", flags->options.resume,
                     "Go on from the newest complete checkpoint of the run directory");

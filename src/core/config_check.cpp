@@ -50,7 +50,8 @@ void check_model(const ModelConfig& m, Problems& problems) {
     problems.push_back(
         fmt::format("model.seq_len: {} is more than the model's {} positions; it takes 1 to {}",
                     m.seq_len, m.max_positions, m.max_positions));
-  if (m.rope_scaling && m.rope_scaling->low_freq_factor >= m.rope_scaling->high_freq_factor)
+  if (m.rope_scaling && m.rope_scaling->kind == RopeKind::llama3 &&
+      m.rope_scaling->low_freq_factor >= m.rope_scaling->high_freq_factor)
     problems.push_back(
         fmt::format("model.rope_scaling.low_freq_factor: {} is not below high_freq_factor {}",
                     m.rope_scaling->low_freq_factor, m.rope_scaling->high_freq_factor));

@@ -11,6 +11,9 @@ namespace copus {
 std::string_view name_of(Family family) {
   return detail::word_of(family);
 }
+std::string_view name_of(RopeKind kind) {
+  return detail::word_of(kind);
+}
 std::string_view name_of(ScheduleKind kind) {
   return detail::word_of(kind);
 }

@@ -19,6 +19,7 @@ struct EnumWords;  // kWords: every value with its word
 
 COPUS_ENUM_WORDS(Family, 3, {Family::llama, "llama"}, {Family::qwen2, "qwen2"},
                  {Family::gpt2, "gpt2"});
+COPUS_ENUM_WORDS(RopeKind, 2, {RopeKind::llama3, "llama3"}, {RopeKind::linear, "linear"});
 COPUS_ENUM_WORDS(ScheduleKind, 3, {ScheduleKind::constant, "constant"},
                  {ScheduleKind::cosine, "cosine"}, {ScheduleKind::wsd, "wsd"});
 COPUS_ENUM_WORDS(LrRule, 3, {LrRule::none, "none"}, {LrRule::sqrt, "sqrt"},

@@ -8,6 +8,7 @@
 #include "config_rules.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/core/json_text.h"
 
 namespace copus {
 namespace detail {
@@ -62,6 +63,9 @@ class DuplicateFinder {
 
 Json parse_text(const std::string& text, const std::string& name, Problems& problems) {
   constexpr bool kThrow = true, kComments = true;
+  if (nests_deeper(text))
+    throw ConfigError(fmt::format("{}: brackets nest deeper than {} levels, which no key takes",
+                                  name, kDeepestJson));
   DuplicateFinder finder(problems);
   try {
     return Json::parse(
@@ -80,6 +84,7 @@ Json parse_text(const std::string& text, const std::string& name, Problems& prob
 // The value as typed on a command line: JSON if it is JSON, else text.
 Json override_value(const std::string& text, bool wants_text) {
   constexpr bool kNoThrow = false;
+  if (nests_deeper(text)) return text;
   Json value = Json::parse(text, nullptr, kNoThrow);
   bool const keep = !value.is_discarded() && (!wants_text || value.is_string() || value.is_null());
   return keep ? value : Json(text);

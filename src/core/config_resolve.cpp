@@ -58,6 +58,19 @@ void fill_gpt2(Draft& draft) {
                                "leave it out");
 }
 
+void check_rope_scaling(Draft& draft) {
+  if (!draft.has("model.rope_scaling.factor"))
+    require(draft, true, "model.rope_scaling.factor", "a number from 1");
+  if (draft.config.model.rope_scaling->kind != RopeKind::linear) return;
+  for (const char* name : {"low_freq_factor", "high_freq_factor", "original_max_positions"}) {
+    std::string const path = std::string("model.rope_scaling.") + name;
+    if (draft.has(path))
+      draft.problems.push_back(path +
+                               ": not accepted for type linear, which takes a factor alone; leave "
+                               "it out");
+  }
+}
+
 void fill_sizes(Draft& draft) {
   ModelConfig& model = draft.config.model;
   bool const any = std::any_of(draft.given.begin(), draft.given.end(),
@@ -77,8 +90,7 @@ void fill_sizes(Draft& draft) {
   require(draft, model.ffn == 0 && !model.is_gpt2(), "model.ffn", size);
   require(draft, model.vocab == 0, "model.vocab", size);
   require(draft, model.seq_len == 0, "model.seq_len", size);
-  if (model.rope_scaling && !draft.has("model.rope_scaling.factor"))
-    require(draft, true, "model.rope_scaling.factor", "a number from 1");
+  if (model.rope_scaling) check_rope_scaling(draft);
 }
 
 void fill_model(Draft& draft) {

@@ -38,9 +38,11 @@ void append(Table<Config>& table, const Table<Config>& rows) {
   table.insert(table.end(), rows.begin(), rows.end());
 }
 
-// The four numbers of an optional struct: the first one given makes it exist.
+// The fields of an optional struct: the first one given makes it exist. Those of llama3 alone are
+// not written for another kind.
 template <class T>
-Key<Config> rope_row(const std::string& name, T RopeScaling::*field, Codec<T> codec) {
+Key<Config> rope_row(const std::string& name, T RopeScaling::*field, Codec<T> codec,
+                     bool llama3_alone = false) {
   auto mutable_field = [field](Config& config) -> T& {
     if (!config.model.rope_scaling) config.model.rope_scaling.emplace();
     return (*config.model.rope_scaling).*field;
@@ -49,14 +51,17 @@ Key<Config> rope_row(const std::string& name, T RopeScaling::*field, Codec<T> co
   key.path = "model.rope_scaling." + name;
   key.accepts = codec.accepts;
   key.derived = true;
+  key.is_text = codec.is_text;
   key.read = [mutable_field, codec](Config& config, const Json& value, const std::string& path,
                                     Problems& problems) {
     if (!codec.read(value, mutable_field(config), path, problems))
       problems.push_back(
           fmt::format("{}: {} is not accepted; it takes {}", path, shown(value), codec.accepts));
   };
-  key.write = [field, codec](const Config& config) {
-    return config.model.rope_scaling ? codec.write((*config.model.rope_scaling).*field) : Json();
+  key.write = [field, codec, llama3_alone](const Config& config) {
+    const std::optional<RopeScaling>& scaling = config.model.rope_scaling;
+    bool const absent = !scaling || (llama3_alone && scaling->kind != RopeKind::llama3);
+    return absent ? Json() : codec.write((*scaling).*field);
   };
   return key;
 }
@@ -82,11 +87,12 @@ Table<Config> model_rows() {
       sized("model.max_positions", &ModelConfig::max_positions, "a count of positions"),
       row("model.tie_embeddings", &Config::model, &ModelConfig::tie_embeddings, flag(), kDerived),
       row("model.rope_theta", &Config::model, &ModelConfig::rope_theta, real(kPositive)),
+      rope_row("type", &RopeScaling::kind, choice<RopeKind>()),
       rope_row("factor", &RopeScaling::factor, real({1.0, kInfinity, false, false})),
-      rope_row("low_freq_factor", &RopeScaling::low_freq_factor, real(kPositive)),
-      rope_row("high_freq_factor", &RopeScaling::high_freq_factor, real(kPositive)),
+      rope_row("low_freq_factor", &RopeScaling::low_freq_factor, real(kPositive), true),
+      rope_row("high_freq_factor", &RopeScaling::high_freq_factor, real(kPositive), true),
       rope_row("original_max_positions", &RopeScaling::original_max_positions,
-               size(1, "a count of positions")),
+               size(1, "a count of positions"), true),
       row("model.norm_eps", &Config::model, &ModelConfig::norm_eps, real(kPositive)),
       row("model.dropout", &Config::model, &ModelConfig::dropout, real(kBelowOne)),
   };

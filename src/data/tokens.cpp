@@ -117,6 +117,11 @@ void TokenShard::Map::check_sum() const {
   }
 }
 
+ShardHeader TokenShard::read_header(const std::string& path) {
+  Map const map(path);
+  return detail::decode_header({map.bytes, static_cast<std::size_t>(map.size)}, path);
+}
+
 TokenShard::TokenShard(std::unique_ptr<Map> map) : map_(std::move(map)) {}
 TokenShard::TokenShard(TokenShard&&) noexcept = default;
 TokenShard& TokenShard::operator=(TokenShard&&) noexcept = default;

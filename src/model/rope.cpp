@@ -7,6 +7,7 @@ namespace copus {
 namespace {
 
 double scaled(double frequency, const RopeScaling& s) {
+  if (s.kind == RopeKind::linear) return frequency / s.factor;
   double const wavelength = 2.0 * std::numbers::pi / frequency;
   double const original = static_cast<double>(s.original_max_positions);
   if (wavelength < original / s.high_freq_factor) return frequency;

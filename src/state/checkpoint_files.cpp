@@ -14,6 +14,12 @@ namespace {
 using nlohmann::json;
 constexpr std::int64_t kMaxStateBytes = std::int64_t{64} << 20;
 
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;  // of one file
+
+json field(const json& object, const char* key) {
+  return object.is_object() ? object.value(key, json()) : json();
+}
+
 std::optional<std::uint64_t> parse_hex(const json& value) {
   if (!value.is_string()) return std::nullopt;
   const auto& text = value.get_ref<const std::string&>();
@@ -36,7 +42,7 @@ std::optional<json> read_state(const std::string& directory) {
   std::string const path = directory + "/" + kStateFile;
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
-  std::string const text = read_text_file(path, kMaxStateBytes);
+  std::string const text = read_json_file(path, kMaxStateBytes);
   json state = json::parse(text, nullptr, false);
   if (!state.is_object()) throw ConfigError(fmt::format("{}: damaged: not a JSON object", path));
   // Byte for byte what state_text wrote, its checksum included.
@@ -60,12 +66,18 @@ json to_json(const FileSums& sums) {
 
 FileSums file_sums(const json& state, const std::string& directory) {
   FileSums sums;
-  for (const auto& [name, entry] : state.at("files").items()) {
-    auto const hash = parse_hex(entry.at("xxh3"));
-    if (!hash || name.find('/') != std::string::npos) {
+  json const files = state.value("files", json());
+  if (!files.is_object()) {
+    throw ConfigError(fmt::format("{}/{}: damaged: names no files", directory, kStateFile));
+  }
+  for (const auto& [name, entry] : files.items()) {
+    auto const hash = parse_hex(field(entry, "xxh3"));
+    auto const bytes = field(entry, "bytes");
+    bool const counted = bytes.is_number_unsigned() && bytes.get<std::uint64_t>() <= kMostBytes;
+    if (!hash || !counted || name.find('/') != std::string::npos) {
       throw ConfigError(fmt::format("{}/{}: damaged at file \"{}\"", directory, kStateFile, name));
     }
-    sums[name] = {entry.at("bytes").get<std::int64_t>(), *hash};
+    sums[name] = {bytes.get<std::int64_t>(), *hash};
   }
   return sums;
 }

@@ -28,7 +28,8 @@ json to_json(const ModelConfig& m) {
               {"norm_eps", m.norm_eps},
               {"dropout", m.dropout}};
   if (m.rope_scaling) {
-    out["rope_scaling"] = {{"factor", m.rope_scaling->factor},
+    out["rope_scaling"] = {{"type", std::string(name_of(m.rope_scaling->kind))},
+                           {"factor", m.rope_scaling->factor},
                            {"low_freq_factor", m.rope_scaling->low_freq_factor},
                            {"high_freq_factor", m.rope_scaling->high_freq_factor},
                            {"original_max_positions", m.rope_scaling->original_max_positions}};
@@ -36,11 +37,18 @@ json to_json(const ModelConfig& m) {
   return out;
 }
 
-ModelConfig model_from(const json& in) {
+ModelConfig model_from(const json& in, const std::string& directory) {
   ModelConfig m;
   auto const family = in.at("family").get<std::string>();
+  bool known = false;
   for (Family const f : {Family::llama, Family::qwen2, Family::gpt2}) {
-    if (family == name_of(f)) m.family = f;
+    if (family != name_of(f)) continue;
+    m.family = f;
+    known = true;
+  }
+  if (!known) {
+    throw ConfigError(
+        fmt::format("{}/{}: damaged: model.family is \"{}\"", directory, kStateFile, family));
   }
   m.layers = in.at("layers").get<std::int64_t>();
   m.hidden = in.at("hidden").get<std::int64_t>();
@@ -58,7 +66,10 @@ ModelConfig model_from(const json& in) {
     m.rope_scaling =
         RopeScaling{rope.at("factor").get<double>(), rope.at("low_freq_factor").get<double>(),
                     rope.at("high_freq_factor").get<double>(),
-                    rope.at("original_max_positions").get<std::int64_t>()};
+                    rope.at("original_max_positions").get<std::int64_t>(),
+                    // Absent in checkpoints from before there was a choice.
+                    rope.value("type", "llama3") == name_of(RopeKind::linear) ? RopeKind::linear
+                                                                              : RopeKind::llama3};
   }
   return m;
 }
@@ -145,11 +156,16 @@ CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
   try {
     sums = file_sums(*state, directory);
     CheckpointSummary summary;
-    summary.model = model_from(state->at("model"));
+    summary.model = model_from(state->at("model"), directory);
     summary.counters = counters_from(state->at("counters"));
     summary.has_optimizer = state->at("optimizer").get<bool>();
     summary.tokenizer = state->at("tokenizer").get<std::string>();
-    for (const auto& [name, sum] : sums) summary.bytes += sum.bytes;
+    for (const auto& [name, sum] : sums) {
+      if (__builtin_add_overflow(summary.bytes, sum.bytes, &summary.bytes)) {
+        throw ConfigError(fmt::format("{}/{}: damaged: its files' sizes do not fit 63 bits",
+                                      directory, kStateFile));
+      }
+    }
     return summary;
   } catch (const json::exception& error) {
     throw ConfigError(fmt::format("{}/{}: damaged: {}", directory, kStateFile, error.what()));

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "copus/core/error.h"
+#include "copus/core/json_text.h"
 
 // Scalar: several GB/s, more than any disk, and the same code on every machine (GCC 12's AVX-512
 // headers do not compile without warnings here).
@@ -56,7 +57,11 @@ void for_each_block(const std::string& path, Use use) {
   int const fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw_io_error("cannot open", path);
   Descriptor const closer{fd};
-  std::vector<std::byte> block(kBufferBytes);
+  // Small files are read often, and a new megabyte costs more than they do.
+  struct stat info = {};
+  bool const small = ::fstat(fd, &info) == 0 && info.st_size < static_cast<off_t>(kBufferBytes);
+  std::vector<std::byte> block(small ? static_cast<std::size_t>(info.st_size) + 4096
+                                     : kBufferBytes);
   while (true) {
     ssize_t const n = ::read(fd, block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
@@ -154,6 +159,15 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
     }
     text.append(reinterpret_cast<const char*>(block.data()), block.size());
   });
+  return text;
+}
+
+std::string read_json_file(const std::string& path, std::int64_t max_bytes) {
+  std::string text = read_text_file(path, max_bytes);
+  if (nests_deeper(text)) {
+    throw ConfigError(
+        fmt::format("{}: damaged: brackets nest deeper than {} levels", path, kDeepestJson));
+  }
   return text;
 }
 

@@ -52,6 +52,8 @@ std::string to_hex(std::uint64_t hash);
 
 // A small file whole; refused (ConfigError) when larger than `max_bytes`.
 std::string read_text_file(const std::string& path, std::int64_t max_bytes);
+// The same, refused also when its brackets nest too deep to be JSON of ours: safe to parse.
+std::string read_json_file(const std::string& path, std::int64_t max_bytes);
 FileSum write_text_file(const std::string& path, std::string_view text);
 FileSum copy_file(const std::string& from, const std::string& to);
 

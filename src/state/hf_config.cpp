@@ -118,8 +118,14 @@ Rope read_rope(Reader& in, const char* key) {
   }
   const char* const type_key = fields.has("rope_type") ? "rope_type" : "type";  // the older name
   if (!fields.has(type_key) || fields.root().at(type_key) == "default") return rope;
+  if (fields.root().at(type_key) == "linear") {
+    if (!fields.has("factor")) fields.refuse("factor", "missing", "a number above 0");
+    rope.scaling.emplace().kind = RopeKind::linear;
+    rope.scaling->factor = fields.positive("factor", 1.0);
+    return rope;
+  }
   if (fields.root().at(type_key) != "llama3") {
-    fields.refuse(type_key, "\"default\", \"llama3\"");
+    fields.refuse(type_key, "\"default\", \"linear\", \"llama3\"");
     return rope;
   }
   for (const char* need : {"factor", "low_freq_factor", "high_freq_factor"}) {
@@ -235,6 +241,9 @@ ModelConfig read_llama_like(Reader& in, Family family) {
 }
 
 json rope_json(const RopeScaling& scaling) {
+  if (scaling.kind == RopeKind::linear) {
+    return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+  }
   return {{"rope_type", "llama3"},
           {"factor", scaling.factor},
           {"low_freq_factor", scaling.low_freq_factor},
@@ -300,7 +309,7 @@ ModelConfig read_hf_config(const std::string& directory) {
     throw ConfigError(fmt::format(
         "{}: missing; a checkpoint or Hugging Face model is a directory with a config.json", path));
   }
-  json const root = json::parse(read_text_file(path, kMaxConfigBytes), nullptr, false);
+  json const root = json::parse(read_json_file(path, kMaxConfigBytes), nullptr, false);
   if (!root.is_object()) throw ConfigError(fmt::format("{}: not a JSON object", path));
 
   std::vector<std::string> problems;

@@ -67,7 +67,7 @@ void open_file(Opened& out, const std::string& name, const FileSums& sums) {
 // The shards of an index: plain names only, each opened once, each tensor where the index says.
 void open_index(Opened& out, const FileSums& sums) {
   std::string const path = out.directory + "/" + kIndexFile;
-  json const root = json::parse(read_text_file(path, kMaxIndexBytes), nullptr, false);
+  json const root = json::parse(read_json_file(path, kMaxIndexBytes), nullptr, false);
   if (!root.is_object() || !root.value("weight_map", json()).is_object()) {
     throw ConfigError(fmt::format("{}: not a JSON object with a weight_map", path));
   }
@@ -80,6 +80,14 @@ void open_index(Opened& out, const FileSums& sums) {
     }
     names.insert(file.get<std::string>());
   }
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (!fs::exists(out.directory + "/" + name)) {
+      missing.push_back(
+          fmt::format("{}/{}: missing, and {} names it", out.directory, name, kIndexFile));
+    }
+  }
+  if (!missing.empty()) throw ConfigError(std::move(missing));
   for (const std::string& name : names) open_file(out, name, sums);
   for (const auto& [tensor, file] : root.at("weight_map").items()) {
     auto const found = out.file_of.find(tensor);
@@ -176,6 +184,16 @@ void check_unused(Opened& files, const ModelConfig& model, const std::set<std::s
   }
 }
 
+// A number in config.json may claim any size; where it is plainly not of these files, one sentence
+// stands for the tensors of all the layers that are missing.
+void refuse_phantom_layers(const Opened& files, const ModelConfig& model) {
+  constexpr std::size_t kNamedOneByOne = 1024;
+  auto const layers = static_cast<std::size_t>(model.layers);
+  if (layers <= kNamedOneByOne || layers <= files.file_of.size()) return;
+  throw ConfigError(fmt::format("{}: config.json makes {} layers, and the files hold {} tensors",
+                                files.directory, layers, files.file_of.size()));
+}
+
 }  // namespace
 
 struct HfModel::State {
@@ -193,6 +211,7 @@ HfModel::HfModel(const std::string& directory, const ModelConfig& model)
   state_->files = open_files(directory);
   state_->model = model;
   Opened& files = state_->files;
+  refuse_phantom_layers(files, model);
   std::set<std::string> used, checked;
   std::string embedding;
   for (const Param& param : parameter_table(model)) {

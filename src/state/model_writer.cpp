@@ -83,7 +83,7 @@ void for_row_blocks(const Param& param,
 }
 
 FileSum write_model_file(const std::string& path, const ModelConfig& model,
-                         const std::vector<Param>& table, const BoxReader& read) {
+                         const std::vector<Param>& table, const BoxReader& read, DType dtype) {
   std::vector<FileTensor> const tensors = file_tensors(model, table);
   std::vector<SafetensorsWriter::Item> items;
   for (const FileTensor& t : tensors) {
@@ -92,7 +92,7 @@ FileSum write_model_file(const std::string& path, const ModelConfig& model,
     items.push_back({t.place.name, std::move(shape)});
   }
   // Hugging Face's loaders ask for the format's name.
-  SafetensorsWriter writer(path, items, {{"format", "pt"}});
+  SafetensorsWriter writer(path, items, {{"format", "pt"}}, dtype);
   for (const FileTensor& t : tensors) write_tensor(writer, t, read);
   writer.finish();
   return {writer.file_bytes(), writer.file_hash()};

@@ -16,7 +16,8 @@ constexpr std::int64_t kStagedElements = std::int64_t{1} << 22;
 using BoxReader = std::function<void(const Param&, const Box&, std::span<float>)>;
 
 FileSum write_model_file(const std::string& path, const ModelConfig& model,
-                         const std::vector<Param>& table, const BoxReader& read);
+                         const std::vector<Param>& table, const BoxReader& read,
+                         DType dtype = DType::f32);
 
 // Calls body(first row, rows) so that each stretch of a tensor fits the stage.
 void for_row_blocks(const Param& param,

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "copus/core/error.h"
+#include "copus/core/math.h"
 #include "state/files.h"
 #include "state/safetensors_header.h"
 
@@ -21,10 +22,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
 constexpr std::int64_t kLengthBytes = 8;  // the header's length, before the header
-
-float f32_from_bf16(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
 
 // Every f16 is an f32: subnormals become normal, infinities and NaN payloads stay.
 float f32_from_f16(std::uint16_t bits) {
@@ -140,7 +137,7 @@ void SafetensorsFile::read_f32(const std::string& name, std::int64_t first,
   if (entry.dtype == "F32") {
     std::memcpy(out.data(), from, out.size_bytes());
   } else if (entry.dtype == "BF16") {
-    convert_halves(from, out, f32_from_bf16);
+    convert_halves(from, out, math::from_bf16);
   } else if (entry.dtype == "F16") {
     convert_halves(from, out, f32_from_f16);
   } else {

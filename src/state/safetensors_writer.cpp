@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "copus/core/error.h"
+#include "copus/core/math.h"
 #include "copus/state/safetensors.h"
 #include "state/files.h"
 
@@ -18,7 +20,7 @@ std::string quoted(const std::string& text) {
 
 // Built by hand because the tensors stand in the order of their bytes, not of their names.
 std::string header_of(const std::vector<SafetensorsWriter::Item>& items,
-                      const std::map<std::string, std::string>& metadata,
+                      const std::map<std::string, std::string>& metadata, DType dtype,
                       std::int64_t& data_bytes) {
   std::string json = "{";
   if (!metadata.empty()) json += "\"__metadata__\":" + nlohmann::json(metadata).dump();
@@ -27,13 +29,14 @@ std::string header_of(const std::vector<SafetensorsWriter::Item>& items,
   for (const SafetensorsWriter::Item& item : items) {
     COPUS_CHECK(names.insert(item.name).second && item.name != "__metadata__",
                 fmt::format("tensor \"{}\" is written once", item.name));
-    std::int64_t bytes = static_cast<std::int64_t>(sizeof(float));
+    std::int64_t bytes = size_of(dtype);
     for (std::int64_t const size : item.shape) {
       COPUS_CHECK(size >= 0 && !__builtin_mul_overflow(bytes, size, &bytes),
                   fmt::format("the shape of \"{}\" fits 63 bits", item.name));
     }
-    json += fmt::format("{}{}:{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                        json.size() > 1 ? "," : "", quoted(item.name), fmt::join(item.shape, ","),
+    json += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                        json.size() > 1 ? "," : "", quoted(item.name),
+                        dtype == DType::bf16 ? "BF16" : "F32", fmt::join(item.shape, ","),
                         data_bytes, data_bytes + bytes);
     data_bytes += bytes;
   }
@@ -47,15 +50,20 @@ std::string header_of(const std::vector<SafetensorsWriter::Item>& items,
 struct SafetensorsWriter::State {
   explicit State(const std::string& path) : sink(path) {}
   FileSink sink;
+  DType dtype = DType::f32;
   std::int64_t bytes_left = 0;
+  std::vector<std::uint16_t> rounded;
   FileSum sum;
 };
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<Item>& items,
-                                     const std::map<std::string, std::string>& metadata) {
+                                     const std::map<std::string, std::string>& metadata,
+                                     DType dtype) {
+  COPUS_CHECK(dtype == DType::f32 || dtype == DType::bf16, "weights are written as F32 or BF16");
   std::int64_t data_bytes = 0;
-  std::string const header = header_of(items, metadata, data_bytes);
+  std::string const header = header_of(items, metadata, dtype, data_bytes);
   state_ = std::make_unique<State>(path);
+  state_->dtype = dtype;
   state_->bytes_left = data_bytes;
   std::uint64_t const length = header.size();
   char prefix[sizeof length];
@@ -67,9 +75,16 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<
 SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::append(std::span<const float> elements) {
-  state_->bytes_left -= static_cast<std::int64_t>(elements.size_bytes());
+  state_->bytes_left -= static_cast<std::int64_t>(elements.size()) * size_of(state_->dtype);
   COPUS_CHECK(state_->bytes_left >= 0, "no more elements are written than were announced");
-  state_->sink.append(std::as_bytes(elements));
+  if (state_->dtype == DType::f32) {
+    state_->sink.append(std::as_bytes(elements));
+    return;
+  }
+  std::vector<std::uint16_t>& rounded = state_->rounded;
+  rounded.resize(elements.size());
+  std::transform(elements.begin(), elements.end(), rounded.begin(), math::to_bf16);
+  state_->sink.append(std::as_bytes(std::span<const std::uint16_t>(rounded)));
 }
 
 void SafetensorsWriter::finish() {

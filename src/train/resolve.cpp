@@ -1,11 +1,13 @@
 #include "copus/train/resolve.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "copus/core/error.h"
+#include "copus/core/units.h"
 
 namespace copus {
 namespace {
@@ -16,6 +18,31 @@ std::vector<std::int64_t> batches_of(const Config& config) {
   std::sort(batches.begin(), batches.end());
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   return batches;
+}
+
+double machine_bytes() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+// A rank reads all its samples of a step before the first micro-batch: an id and a target a token,
+// and some bookkeeping a micro-batch. What this machine's memory cannot hold would be killed long
+// after the start.
+std::string step_problem(const Config& config, const Layout& layout, std::int64_t micro,
+                         std::int64_t batch) {
+  constexpr double kTokenBytes = 2 * sizeof(std::int32_t), kMicroBytes = 256;
+  double const bytes_a_sequence = kTokenBytes * static_cast<double>(config.model.seq_len) +
+                                  kMicroBytes / static_cast<double>(micro);
+  double const bytes = bytes_a_sequence * static_cast<double>(batch / layout.dp),
+               room = machine_bytes();
+  if (bytes <= room) return "";
+  std::int64_t const unit = micro * layout.dp;
+  auto const most = static_cast<std::int64_t>(room / bytes_a_sequence) * layout.dp / unit * unit;
+  return fmt::format(
+      "{}: the token ids of {} sequences of {} tokens take {} on a rank, and this machine has {} "
+      "of "
+      "memory; it takes at most {}",
+      config.batch.schedule.empty() ? "batch.sequences" : "batch.schedule", batch,
+      config.model.seq_len, human_bytes(bytes), human_bytes(room), most);
 }
 
 }  // namespace
@@ -56,6 +83,11 @@ Layout resolve_layout(const Config& config, int world) {
   }
   std::int64_t const micro = choose_micro(config, layout);
   for (std::int64_t batch : batches_of(config)) {
+    std::string too_large = step_problem(config, layout, micro, batch);
+    if (!too_large.empty()) {
+      problems.push_back(std::move(too_large));
+      continue;
+    }
     for (std::string& reason : illegal_reasons(config.model, layout, batch, micro)) {
       if (std::find(problems.begin(), problems.end(), reason) == problems.end())
         problems.push_back(std::move(reason));

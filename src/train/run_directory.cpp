@@ -3,12 +3,28 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "copus/core/error.h"
 
 namespace copus {
 namespace fs = std::filesystem;
+
+namespace {
+
+// Why no folder can be made in `folder`, or nothing. Permissions alone do not say it: /proc and
+// full or read-only file systems refuse also root.
+std::string cannot_write(const fs::path& folder) {
+  std::string probe = (folder / ".copus-probe-XXXXXX").string();
+  if (mkdtemp(probe.data()) == nullptr) return std::system_category().message(errno);
+  rmdir(probe.c_str());
+  return "";
+}
+
+}  // namespace
 
 std::string run_directory_problem(const std::string& path, bool resume) {
   if (path.empty()) return "run_dir: is empty; expected a folder to write the run into";
@@ -22,8 +38,9 @@ std::string run_directory_problem(const std::string& path, bool resume) {
   while (!fs::exists(above, ignored) && above.has_relative_path()) above = above.parent_path();
   if (!fs::is_directory(above, ignored))
     return fmt::format("run_dir {}: {} is not a folder", path, above.string());
-  if (access(above.c_str(), W_OK) != 0)
-    return fmt::format("run_dir {}: {} cannot be written", path, above.string());
+  if (std::string const why = cannot_write(above); !why.empty())
+    return fmt::format("run_dir {}: {} cannot be written ({}); expected a folder where one can",
+                       path, above.string(), why);
   if (resume && exists &&
       !(fs::exists(path + "/config.json", ignored) &&
         fs::exists(path + "/metrics.jsonl", ignored))) {

@@ -13,7 +13,8 @@ struct RunDirectory {
   std::string checkpoints() const { return path + "/checkpoints"; }
 };
 
-// What is wrong with starting (or resuming) a run in `path`, or an empty string. Writes nothing.
+// What is wrong with starting (or resuming) a run in `path`, or an empty string. Leaves nothing
+// behind.
 std::string run_directory_problem(const std::string& path, bool resume);
 // Makes the folder. Throws IoError.
 void make_run_directory(const RunDirectory& run);

@@ -14,8 +14,8 @@ TEST_CASE(
   CHECK(here.copus("tain x.json").code == 2);
   CHECK(here.copus("train x.json --rezume").code == 2);
   CHECK(here.copus("--help").code == 0);
-  for (const char* command :
-       {"train", "prepare", "eval", "import", "plan", "bench step", "bench ops"}) {
+  for (const char* command : {"train", "prepare", "eval", "import", "export", "inspect", "generate",
+                              "plan", "bench step", "bench ops"}) {
     Outcome const help = here.copus(std::string(command) + " --help");
     CHECK(help.code == 0);
     CHECK(help.out.find("Example") != std::string::npos);
@@ -91,4 +91,49 @@ TEST_CASE("bench step names a wrong preset with the nearest one") {
   Outcome const outcome = here.copus("bench step --model gpt2-124");
   CHECK(outcome.code == 2);
   CHECK(outcome.err.find("gpt2-124m") != std::string::npos);
+}
+
+TEST_CASE("numbers out of range are answered in a line, with what is accepted") {
+  Workspace const here;
+  for (const char* command :
+       {"train c.json --ranks 0", "train c.json --threads -1", "eval m --data d --seq-len 0",
+        "bench step --batch -3", "bench ops --repeats 0", "generate m --prompt x --temperature -1",
+        "generate m --prompt x --temperature inf", "generate m --prompt x --top-k 1.5",
+        "train c.json --threads 1e400"}) {
+    Outcome const outcome = here.copus(command);
+    CAPTURE(command, outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.find("it takes a ") != std::string::npos);
+    CHECK(outcome.err.size() < 200);
+  }
+}
+
+TEST_CASE("a run that could not be written or held in memory is refused before anything starts") {
+  Workspace const here;
+  here.write("t.txt", std::string(4000, 'x'));
+  REQUIRE(here.copus("prepare --tokenizer bytes --out data t.txt").code == 0);
+  here.write("c.json", R"({"model": {"layers": 1, "hidden": 32, "heads": 4, "ffn": 64, "vocab": 257,
+      "seq_len": 32}, "data": {"train": "data"}, "batch": {"sequences": 4, "micro": 4},
+      "train": {"tokens": 128}, "run_dir": "run"})");
+  // Where root too can make nothing: permissions do not tell.
+  Outcome const unwritable = here.copus("train c.json --run-dir /proc/copus-run");
+  CHECK(unwritable.code == 2);
+  CHECK(unwritable.err.find("run_dir /proc/copus-run: /proc cannot be written") !=
+        std::string::npos);
+  Outcome const nested = here.copus("train c.json --run-dir /proc/a/b/c");
+  CHECK(nested.code == 2);
+  CHECK(nested.err.find("/proc cannot be written") != std::string::npos);
+
+  Outcome const large =
+      here.copus("train c.json --set batch.sequences=1000000000 --set train.tokens=1T");
+  CHECK(large.code == 2);
+  CHECK(large.err.find("batch.sequences: the token ids of 1000000000 sequences of 32 tokens") !=
+        std::string::npos);
+  CHECK(large.err.find("it takes at most ") != std::string::npos);
+  Outcome const scheduled =
+      here.copus("train c.json --set 'batch.schedule=0:4 1K:1000000000' --set train.tokens=1T");
+  CHECK(scheduled.code == 2);
+  CHECK(scheduled.err.find("batch.schedule: the token ids of 1000000000") != std::string::npos);
+  CHECK_FALSE(here.has("run"));
+  CHECK(here.copus("train c.json --threads 1").code == 0);
 }

@@ -47,3 +47,37 @@ TEST_CASE(
     CHECK(step == 8);
   }
 }
+
+TEST_CASE(
+    "R23: models with RoPE scaling have the losses that an independent float64 forward gives") {
+  struct Case {
+    const char* model;
+    json scaling;
+    double loss;
+  };
+  json const linear = {{"rope_type", "linear"}, {"factor", 4.0}},
+             llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 64}};
+  for (const Case& c :
+       {Case{"llama-gqa", linear, 5.6958753619021705}, Case{"llama-gqa", llama3, 5.696179073753605},
+        Case{"qwen2", linear, 5.626765532805777}, Case{"qwen2", llama3, 5.626799135991317}}) {
+    CAPTURE(c.model, c.scaling.dump());
+    Reference const reference(c.model);
+    Workspace const here;
+    std::filesystem::copy(reference.directory, here / "model");
+    json config = json::parse(here.read("model/config.json"));
+    config["rope_scaling"] = c.scaling;
+    here.write("model/config.json", config.dump());
+    REQUIRE(here.copus("prepare --tokenizer bytes --out data model/text.txt").code == 0);
+    // Through a checkpoint and out again, so that each of the three says the scaling.
+    REQUIRE(here.copus("import model --out in").code == 0);
+    REQUIRE(here.copus("export in --out out").code == 0);
+    Outcome const evaluated = here.copus("eval out --data data --seq-len 32 --json");
+    INFO(evaluated.err);
+    REQUIRE(evaluated.code == 0);
+    CHECK(std::abs(json::parse(evaluated.out)["loss"].get<double>() - c.loss) < 1e-6 * c.loss);
+  }
+}

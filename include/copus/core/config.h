@@ -10,12 +10,16 @@ namespace copus {
 
 enum class Family { llama, qwen2, gpt2 };
 
-// Llama 3's frequency scaling of RoPE, under Hugging Face's names.
+// How RoPE's frequencies are lowered for a context longer than the model was first trained on,
+// under Hugging Face's names. linear: all by `factor`; llama3: the low ones, as the three others
+// say.
+enum class RopeKind { llama3, linear };
 struct RopeScaling {
   double factor = 1.0;
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
   std::int64_t original_max_positions = 8192;
+  RopeKind kind = RopeKind::llama3;
   bool operator==(const RopeScaling&) const = default;
 };
 

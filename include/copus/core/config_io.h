@@ -64,6 +64,7 @@ std::vector<std::string> model_preset_names();
 
 // The words of the file.
 std::string_view name_of(Family family);
+std::string_view name_of(RopeKind kind);
 std::string_view name_of(ScheduleKind kind);
 std::string_view name_of(LrRule rule);
 std::string_view name_of(BetaRule rule);

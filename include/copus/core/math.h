@@ -86,6 +86,18 @@ COPUS_HD float silu_grad(float x) {
   return s * std::fma(x, detail::complement(s, q), 1.0f);
 }
 
+// bfloat16 is the upper half of an f32. To it: the nearest, ties to even; what rounds beyond the
+// largest becomes infinite; a NaN stays one, with the bits of its payload that fit.
+COPUS_HD std::uint16_t to_bf16(float value) {
+  std::uint32_t const bits = detail::float_to_bits(value), upper = bits >> 16;
+  std::uint32_t const rounded = (bits + 0x7fffu + (upper & 1u)) >> 16;
+  std::uint32_t const nan = (upper & 0x7fu) != 0 ? upper : upper | 0x40u;
+  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+COPUS_HD float from_bf16(std::uint16_t bits) {
+  return detail::bits_to_float(static_cast<std::uint32_t>(bits) << 16);
+}
+
 // A pair turned by an angle: RoPE's (Su et al. 2021); with -sine it turns back.
 COPUS_HD void rotate(float& low, float& high, float cosine, float sine) {
   float const x = low, y = high;

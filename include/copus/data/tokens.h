@@ -23,6 +23,8 @@ class TokenShard {
   // Maps `path`; checks magic, version, length and every id against the vocabulary. Throws IoError
   // or ConfigError with path, offset, id and vocabulary. `verify_checksum` reads the whole file.
   static TokenShard open(const std::string& path, bool verify_checksum = false);
+  // The header alone, whatever the ids are; throws likewise.
+  static ShardHeader read_header(const std::string& path);
   TokenShard(TokenShard&&) noexcept;
   TokenShard& operator=(TokenShard&&) noexcept;
   ~TokenShard();

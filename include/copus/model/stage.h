@@ -74,6 +74,10 @@ class Stage {
   // else 0.
   double evaluate(std::int64_t micro, int chunk, const MicroBatch& batch);
 
+  // On a stage that is the whole model, after evaluate: the logits of row `row` of (B T), padding
+  // left out, on the host.
+  void logits(std::int64_t row, std::span<float> out) const;  // (V)
+
   // Bytes that the constructor takes from the arena.
   static std::int64_t arena_bytes(const StageSetup& setup, int pp_rank);
 

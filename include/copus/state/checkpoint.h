@@ -88,5 +88,9 @@ Counters load_train_state(const std::string& directory, const FlatModel& model,
 // Turns a Hugging Face directory into a checkpoint of weights alone, fp32, with its tokenizer
 // files. `out` must not exist. Returns what was written.
 CheckpointSummary import_checkpoint(const std::string& hf_dir, const std::string& out);
+// Turns a checkpoint into a Hugging Face directory: weights as f32 or bf16 (rounded to the nearest,
+// ties to even), config.json, tokenizer files. `out` must not exist. Returns what was written.
+CheckpointSummary export_checkpoint(const std::string& checkpoint, const std::string& out,
+                                    DType dtype);
 
 }  // namespace copus

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "copus/core/dtype.h"
+
 namespace copus {
 
 struct TensorEntry {
@@ -36,8 +38,8 @@ class SafetensorsFile {
   std::unique_ptr<Map> map_;
 };
 
-// Writes F32 tensors in the given order; the sizes are known before the bytes, which `append`
-// streams.
+// Writes tensors of one type, F32 or BF16, in the given order; the sizes are known before the
+// bytes, which `append` streams (rounded to the nearest, ties to even).
 class SafetensorsWriter {
  public:
   struct Item {
@@ -45,7 +47,7 @@ class SafetensorsWriter {
     std::vector<std::int64_t> shape;
   };
   SafetensorsWriter(const std::string& path, const std::vector<Item>& items,
-                    const std::map<std::string, std::string>& metadata);
+                    const std::map<std::string, std::string>& metadata, DType dtype = DType::f32);
   ~SafetensorsWriter();
   void append(std::span<const float> elements);  // the next bytes, in item order
   void finish();                                 // all written, fsynced, closed; throws IoError

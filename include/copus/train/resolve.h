@@ -11,7 +11,8 @@ namespace copus {
 
 // "auto": tp 1, pp 1, dp whatever of the world that leaves, zero 0. Throws ConfigError when the
 // layout needs more ranks than the world has, or when the model, or any batch of the schedule, does
-// not fit it; ranks that are left over stay idle.
+// not fit it, or when a step's token ids do not fit this machine's memory; ranks that are left over
+// stay idle.
 Layout resolve_layout(const Config& config, int world);
 
 // The micro-batch that "auto" stands for: the largest divisor of every batch's share on a

@@ -85,6 +85,13 @@ TEST_CASE("RoPE scaling needs its factor, and a low frequency below the high one
   Outcome const got = with({{"model.rope_scaling", R"({"factor": 8})"}});
   REQUIRE(got.config.model.rope_scaling);
   CHECK(*got.config.model.rope_scaling == RopeScaling{8.0, 1.0, 4.0, 8192});
+  Outcome const linear = with({{"model.rope_scaling", R"({"type": "linear", "factor": 2.5})"}});
+  REQUIRE(linear.config.model.rope_scaling);
+  CHECK(*linear.config.model.rope_scaling == RopeScaling{2.5, 1.0, 4.0, 8192, RopeKind::linear});
+  CHECK(with({{"model.rope_scaling", R"({"type": "linear", "factor": 2, "high_freq_factor": 3})"}})
+            .names({"model.rope_scaling.high_freq_factor: not accepted for type linear"}));
+  CHECK(with({{"model.rope_scaling", R"({"type": "yarn", "factor": 2})"}})
+            .names({"model.rope_scaling.type: \"yarn\"", "llama3, linear"}));
 }
 
 TEST_CASE(

@@ -115,6 +115,15 @@ TEST_CASE("every preset divides, and comes back exactly as plain sizes") {
   }
 }
 
+TEST_CASE(
+    "linear RoPE scaling is written without what belongs to llama3, and read back as itself") {
+  Outcome const got = with({{"model.rope_scaling", R"({"type": "linear", "factor": 2.5})"}});
+  REQUIRE(got.problems == std::vector<std::string>{});
+  CHECK(to_json(got.config)["model"]["rope_scaling"] ==
+        nlohmann::json{{"type", "linear"}, {"factor", 2.5}});
+  CHECK(again(got.config, ConfigUse::train) == got.config);
+}
+
 TEST_CASE("a model given by from stays so, with seq_len and dropout, sizes known or not") {
   Outcome got = parse(
       R"({"model": {"from": "ckpt", "dropout": 0.5}, "data": {"train": "x"},

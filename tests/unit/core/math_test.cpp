@@ -1,5 +1,6 @@
 #include "copus/core/math.h"
 
+#include <bit>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
@@ -146,6 +147,40 @@ TEST_CASE("the gradients keep a NaN and stay finite at large arguments") {
   for (float const x : {1e10f, -1e10f}) {
     CHECK(std::isfinite(math::gelu_grad(x)));
     CHECK(std::isfinite(math::silu_grad(x)));
+  }
+}
+
+TEST_CASE("bf16 is the nearest of the two around a value, the even one of two as near") {
+  // Of neighbours a and b: decided on doubles, where both distances are exact. Beyond the largest
+  // finite one stands 2^128, which is written as infinity.
+  auto const value = [](std::uint32_t half) {
+    return (half & 0x7fffu) == 0x7f80u
+               ? std::ldexp(1.0, 128)
+               : std::abs(static_cast<double>(math::from_bf16(static_cast<std::uint16_t>(half))));
+  };
+  int wrong = 0;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    if ((upper & 0x7f80u) == 0x7f80u) continue;
+    for (std::uint32_t lower : {0u, 1u, 0x1234u, 0x7fffu, 0x8000u, 0x8001u, 0xfedcu, 0xffffu}) {
+      float const x = std::bit_cast<float>(upper << 16 | lower);
+      double const below = std::abs(static_cast<double>(x)) - value(upper),
+                   above = value(upper + 1) - std::abs(static_cast<double>(x));
+      bool const up = above < below || (above == below && (upper & 1u) == 1);
+      if (math::to_bf16(x) != (up ? upper + 1 : upper)) ++wrong;
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("every bf16 survives a way through f32, and a NaN never becomes a number") {
+  int wrong = 0;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    auto const half = static_cast<std::uint16_t>(i);
+    if (math::to_bf16(math::from_bf16(half)) != half) ++wrong;
+  }
+  CHECK(wrong == 0);
+  for (std::uint32_t const nan : {0x7f800001u, 0xff80ffffu, 0x7fffffffu, 0xffc00000u}) {
+    CHECK(std::isnan(math::from_bf16(math::to_bf16(std::bit_cast<float>(nan)))));
   }
 }
 

@@ -80,6 +80,7 @@ TEST_CASE("D3, D4: an id outside the vocabulary is found on opening, wherever it
                            Contains("byte " + std::to_string(byte) + ")") &&
                            Contains(width == 2 ? "is 300," : "is 2147483649,") &&
                            Contains("vocabulary of " + std::to_string(vocab)));
+      CHECK(TokenShard::read_header(path).tokens == 9001);  // which says nothing of the ids
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "state_fixture.h"
@@ -10,35 +11,9 @@
 using namespace copus;
 using namespace copus::test;
 using nlohmann::json;
+namespace fs = std::filesystem;
 
 namespace {
-
-json config_of(const std::string& directory) {
-  return json::parse(read_bytes(directory + "/config.json"));
-}
-void set_config(const std::string& directory, const json& config) {
-  write_bytes(directory + "/config.json", config.dump());
-}
-
-struct Tensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-  std::vector<float> values;
-};
-std::vector<Tensor> tensors_of(const std::string& path) {
-  SafetensorsFile const file = SafetensorsFile::open(path);
-  std::vector<Tensor> all;
-  for (const auto& [name, entry] : file.tensors())
-    all.push_back({name, entry.shape, read_all(file, name)});
-  return all;
-}
-void write_tensors(const std::string& path, const std::vector<Tensor>& tensors) {
-  std::vector<SafetensorsWriter::Item> items;
-  for (const Tensor& t : tensors) items.push_back({t.name, t.shape});
-  SafetensorsWriter writer(path, items, {});
-  for (const Tensor& t : tensors) writer.append(t.values);
-  writer.finish();
-}
 
 std::vector<float> read_whole(const HfModel& model, const Param& param) {
   std::vector<float> out(static_cast<std::size_t>(param.numel()));
@@ -49,6 +24,19 @@ const Param& find(const std::vector<Param>& table, const std::string& name) {
   for (const Param& p : table)
     if (p.name == name) return p;
   throw std::out_of_range(name);
+}
+
+// A half-precision number that needs no rounding, from its definition: sign, exponent + 15,
+// fraction.
+std::string f16_bytes(float x) {
+  int exponent = 0;
+  double const fraction = std::frexp(std::abs(static_cast<double>(x)), &exponent);
+  unsigned bits = std::signbit(x) ? 0x8000u : 0u;
+  if (x != 0.0f) {
+    bits |= static_cast<unsigned>(exponent - 1 + 15) << 10;
+    bits |= static_cast<unsigned>((2.0 * fraction - 1.0) * 1024.0);
+  }
+  return {static_cast<char>(bits & 255u), static_cast<char>(bits >> 8)};
 }
 
 }  // namespace
@@ -99,6 +87,30 @@ TEST_CASE("rope scaling is read in both of its spellings") {
   config["rope_theta"] = 124.0;
   set_config(dir, config);
   CHECK(names(problems_of([&] { read_hf_config(dir); }), "rope_theta"));
+}
+
+TEST_CASE("linear rope scaling is read under both names and written as Hugging Face has it") {
+  TempFolder const folder;
+  std::string const dir = copy_golden(folder, "qwen2");
+  RopeScaling const expected{4.0, 1.0, 4.0, 8192, RopeKind::linear};
+  for (const char* type : {"type", "rope_type"}) {
+    json config = config_of(golden("qwen2"));
+    config["rope_scaling"] = {{type, "linear"}, {"factor", 4.0}};
+    set_config(dir, config);
+    CHECK(read_hf_config(dir).rope_scaling == expected);
+    CHECK(to_hf_config(read_hf_config(dir)).at("rope_scaling") ==
+          json{{"rope_type", "linear"}, {"factor", 4.0}});
+    // ... and state.json keeps it too.
+    import_checkpoint(dir, folder / type);
+    CHECK(read_checkpoint_summary(folder / type).model.rope_scaling == expected);
+  }
+  json config = config_of(golden("qwen2"));
+  config["rope_scaling"] = {{"rope_type", "linear"}};
+  set_config(dir, config);
+  CHECK(names(problems_of([&] { read_hf_config(dir); }), "factor is missing"));
+  config["rope_scaling"]["factor"] = -2;
+  set_config(dir, config);
+  CHECK(names(problems_of([&] { read_hf_config(dir); }), "factor is -2"));
 }
 
 TEST_CASE("every unsupported value of a config.json is named at once") {
@@ -225,6 +237,27 @@ TEST_CASE("missing, unused and misshapen tensors are all named in one error") {
   }
 }
 
+TEST_CASE("R24: every tensor of another shape is named, and every missing one, all at once") {
+  for (const std::string& name : kGolden) {
+    TempFolder const folder;
+    std::string const dir = copy_golden(folder, name), path = dir + "/model.safetensors";
+    ModelConfig const model = read_hf_config(dir);
+    auto const tensors = tensors_of(path);
+    auto bent = tensors;
+    for (Tensor& t : bent) t.shape.push_back(1);  // as many elements, in one dimension more
+    write_tensors(path, bent);
+    std::string const shapes = problems_of([&] { HfModel(dir, model); });
+    write_tensors(path, {{"stranger", {1}, {0.0f}}});
+    std::string const missing = problems_of([&] { HfModel(dir, model); });
+    for (const Tensor& t : tensors) {
+      INFO(name << " " << t.name);
+      CHECK(names(shapes, "\"" + t.name + "\" has shape ["));
+      CHECK(names(missing, "\"" + t.name + "\" is missing"));
+    }
+    CHECK(names(missing, "\"stranger\" is not"));
+  }
+}
+
 TEST_CASE("GPT-2 without the prefix reads the same, and stored buffers are passed over") {
   TempFolder const folder;
   std::string const dir = copy_golden(folder, "gpt2");
@@ -282,6 +315,50 @@ TEST_CASE("parts with an index read as one model; a wrong index is named") {
   index["weight_map"]["model.norm.weight"] = "../../etc/passwd";
   write_bytes(path, index.dump());
   CHECK(names(problems_of([&] { HfModel(dir, model); }), "accepted: a file name"));
+}
+
+TEST_CASE("parts that an index names and the directory lacks are named, all of them") {
+  TempFolder const folder;
+  std::string const dir = copy_golden(folder, "llama-tied");
+  fs::rename(dir + "/model.safetensors", dir + "/b.safetensors");
+  json const map = {{"x", "a.safetensors"}, {"y", "b.safetensors"}, {"z", "c.safetensors"}};
+  write_bytes(dir + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+  std::string const text = problems_of([&] { HfModel(dir, read_hf_config(dir)); });
+  CHECK(names(text, "/a.safetensors: missing"));
+  CHECK(names(text, "/c.safetensors: missing"));
+  CHECK_FALSE(names(text, "/b.safetensors: missing"));
+}
+
+TEST_CASE("parts in bf16 and fp16 read as the numbers they stand for") {
+  TempFolder const folder;
+  std::string const dir = copy_golden(folder, "gpt2");
+  auto tensors = tensors_of(dir + "/model.safetensors");
+  fs::remove(dir + "/model.safetensors");
+  // Multiples of 1/32 below 4: exact in eight significant bits, and so in eleven.
+  for (Tensor& t : tensors)
+    for (std::size_t i = 0; i < t.values.size(); ++i)
+      t.values[i] = static_cast<float>(static_cast<int>((i * 37) % 255) - 127) / 32.0f;
+  auto const half = tensors.begin() + static_cast<std::ptrdiff_t>(tensors.size() / 2);
+  write_tensors(dir + "/a.safetensors", {tensors.begin(), half}, DType::bf16);
+  json header = json::object();
+  std::string data;
+  for (auto t = half; t != tensors.end(); ++t) {
+    auto const begin = data.size();
+    for (float const x : t->values) data += f16_bytes(x);
+    header[t->name] = {
+        {"dtype", "F16"}, {"shape", t->shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  write_bytes(dir + "/b.safetensors", safetensors_bytes(header.dump(), data));
+  json map = json::object();
+  for (auto t = tensors.begin(); t != tensors.end(); ++t)
+    map[t->name] = t < half ? "a.safetensors" : "b.safetensors";
+  write_bytes(dir + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+  import_checkpoint(dir, folder / "in");
+  SafetensorsFile const file = SafetensorsFile::open(folder / "in/model.safetensors");
+  for (const Tensor& t : tensors) {
+    INFO(t.name);
+    CHECK(read_all(file, t.name) == t.values);
+  }
 }
 
 TEST_CASE("model.from fills in the sizes and keeps the user's window and dropout") {

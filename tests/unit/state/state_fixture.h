@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -55,6 +56,45 @@ inline std::vector<float> read_all(const SafetensorsFile& file, const std::strin
   std::vector<float> values(static_cast<std::size_t>(file.tensors().at(name).numel()));
   file.read_f32(name, 0, values);
   return values;
+}
+
+inline nlohmann::json config_of(const std::string& directory) {
+  return nlohmann::json::parse(read_bytes(directory + "/config.json"));
+}
+inline void set_config(const std::string& directory, const nlohmann::json& config) {
+  write_bytes(directory + "/config.json", config.dump());
+}
+
+// A tensor apart from its file.
+struct Tensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+inline std::vector<Tensor> tensors_of(const std::string& path) {
+  SafetensorsFile const file = SafetensorsFile::open(path);
+  std::vector<Tensor> all;
+  for (const auto& [name, entry] : file.tensors())
+    all.push_back({name, entry.shape, read_all(file, name)});
+  return all;
+}
+inline void write_tensors(const std::string& path, const std::vector<Tensor>& tensors,
+                          DType dtype = DType::f32) {
+  std::vector<SafetensorsWriter::Item> items;
+  for (const Tensor& t : tensors) items.push_back({t.name, t.shape});
+  SafetensorsWriter writer(path, items, {}, dtype);
+  for (const Tensor& t : tensors) writer.append(t.values);
+  writer.finish();
+}
+
+// The bytes of a tensor as they stand in the file.
+inline std::string raw_tensor(const std::string& path, const std::string& name) {
+  std::string const bytes = read_bytes(path);
+  std::uint64_t header = 0;
+  bytes.copy(reinterpret_cast<char*>(&header), 8);
+  TensorEntry const entry = SafetensorsFile::open(path).tensors().at(name);
+  return bytes.substr(8 + header + static_cast<std::size_t>(entry.begin),
+                      static_cast<std::size_t>(entry.end - entry.begin));
 }
 
 // Every problem of the ConfigError that `body` throws, joined; empty when it throws none.
