@@ -29,8 +29,6 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   refusals.word(config.train.precision, Precision::fp32, "train.precision");
-  refusals.add(config.checkpoint.async, "checkpoint.async", "true",
-               "false (checkpoints are written between steps)");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
   refusals.add(config.transport == TransportChoice::nccl, "transport", "\"nccl\"",
                "\"auto\", \"thread\" or \"mpi\"");

@@ -24,26 +24,31 @@ constexpr std::string_view kModelPrefix = "model";
 constexpr std::string_view kOptimizerPrefix = "optimizer-";
 
 // Streams the part of one logical tensor that a rank holds into its flat buffer.
-void load_tensor(const Param& param, const LocalParam& local, StateBuffer buffer,
-                 const BoxReader& read, const FlatWriter& write, std::vector<float>& stage) {
-  const Box& held = local.box;
+void load_box(const Param& param, const StateBox& to, StateBuffer buffer, const BoxReader& read,
+              const FlatWriter& write, std::vector<float>& stage) {
+  const Box& held = to.box;
   if (held.empty()) return;
-  std::int64_t const stride = local.local_size[1], width = held.size[1];
+  std::int64_t const stride = to.row_stride, width = held.size[1];
   std::int64_t const step = std::max<std::int64_t>(1, kStagedElements / width);
   for (std::int64_t row = 0; row < held.size[0]; row += step) {
     std::int64_t const rows = std::min(step, held.size[0] - row);
     stage.resize(static_cast<std::size_t>(rows * width));
     read(param, {{held.begin[0] + row, held.begin[1]}, {rows, width}}, stage);
     if (width == stride) {
-      write(buffer, local.offset + row * stride, stage);
+      write(buffer, to.offset + row * stride, stage);
       continue;
     }
     for (std::int64_t r = 0; r < rows; ++r) {
-      write(buffer, local.offset + (row + r) * stride,
+      write(buffer, to.offset + (row + r) * stride,
             std::span<const float>(stage).subspan(static_cast<std::size_t>(r * width),
                                                   static_cast<std::size_t>(width)));
     }
   }
+}
+
+// A box of a rank's flat buffers as flat_layout lays them out.
+StateBox box_of(const LocalParam& local) {
+  return {local.param, local.box, local.offset, local.local_size[1], local.counted};
 }
 
 // The moments of all optimizer files of a checkpoint.
@@ -202,40 +207,75 @@ void load_model_weights(const std::string& directory, const FlatModel& model,
   std::vector<float> stage;
   for (const LocalParam& local : model.layout.params) {
     const Param& param = model.table[static_cast<std::size_t>(local.param)];
-    load_tensor(param, local, StateBuffer::master, read, write, stage);
+    load_box(param, box_of(local), StateBuffer::master, read, write, stage);
   }
+}
+
+namespace {
+
+CheckpointSummary summary_with_optimizer(const std::string& directory, FileSums& sums) {
+  CheckpointSummary summary = parse_state(directory, sums);
+  if (!summary.has_optimizer) {
+    throw ConfigError(fmt::format(
+        "{}: holds weights alone; name it as model.from to start a run from them", directory));
+  }
+  return summary;
+}
+
+}  // namespace
+
+StateShard shard_of(const FlatModel& model) {
+  StateShard shard;
+  shard.numel = model.layout.state_numel;
+  for (const LocalParam& local : model.layout.params) {
+    if (local.offset < model.layout.state_numel) shard.boxes.push_back(box_of(local));
+  }
+  return shard;
 }
 
 Counters load_train_state(const std::string& directory, const FlatModel& model,
                           const FlatWriter& write) {
   FileSums sums;
-  CheckpointSummary const summary = parse_state(directory, sums);
-  if (!summary.has_optimizer) {
-    throw ConfigError(fmt::format(
-        "{}: holds weights alone; name it as model.from to start a run from them", directory));
-  }
+  summary_with_optimizer(directory, sums);
   for (const auto& [name, sum] : sums) {
     if (name.rfind(kModelPrefix, 0) == 0) continue;  // checked where it is opened
     std::string problem = file_problem(directory, name, sum, Depth::contents);
     if (!problem.empty()) throw ConfigError(std::move(problem));
   }
-  Moments const moments(directory, sums, model.table);
   load_model_weights(directory, model, write);
+  return load_train_state(directory, model.config, shard_of(model), write);
+}
+
+Counters load_train_state(const std::string& directory, const ModelConfig& model,
+                          const StateShard& shard, const FlatWriter& write) {
+  FileSums sums;
+  CheckpointSummary const summary = summary_with_optimizer(directory, sums);
+  std::vector<std::string> problems =
+      model_differences(read_hf_config(directory), model, directory);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  std::vector<Param> const table = parameter_table(model);
+  Moments const moments(directory, sums, table);
+  HfModel const weights(directory, model);
   std::vector<float> stage;
-  for (const LocalParam& local : model.layout.params) {
-    if (local.offset >= model.layout.state_numel) continue;  // a compute copy has no moments
-    const Param& param = model.table[static_cast<std::size_t>(local.param)];
-    for (StateBuffer const buffer : {StateBuffer::m, StateBuffer::v}) {
-      const char* const suffix = buffer == StateBuffer::m ? ".m" : ".v";
-      load_tensor(
-          param, local, buffer,
+  for (const StateBox& held : shard.boxes) {
+    const Param& param = table[static_cast<std::size_t>(held.param)];
+    for (StateBuffer const buffer : {StateBuffer::master, StateBuffer::m, StateBuffer::v}) {
+      load_box(
+          param, held, buffer,
           [&](const Param& p, const Box& box, std::span<float> out) {
-            moments.read(p, suffix, box, out);
+            if (buffer == StateBuffer::master) {
+              weights.read(p, box, out);
+            } else {
+              moments.read(p, buffer == StateBuffer::m ? ".m" : ".v", box, out);
+            }
           },
           write, stage);
     }
   }
-  return summary.counters;
+  Counters counters = summary.counters;
+  // The noise scale is one of sequences of a length: those of another length have another.
+  if (summary.model.seq_len != model.seq_len) counters.gns = {};
+  return counters;
 }
 
 }  // namespace copus

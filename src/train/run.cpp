@@ -13,6 +13,7 @@
 #include "copus/backend/make_backend.h"
 #include "copus/comm/host_names.h"
 #include "copus/core/config_io.h"
+#include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/flops.h"
 #include "copus/state/checkpoint.h"
@@ -48,6 +49,7 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
           make_backend(world.size() > 1 ? DeviceChoice::cpu : config_.device, options.threads)),
       peak_flops_(peaks_of(world, *backend_)),
       trainer_(config_, world_, plan_.layout, plan_.micro, *backend_),
+      writer_(config_.run_dir, tokenizer_of(*inputs_.train), config_.checkpoint.keep),
       stall_watch_(
           trainer_.activity(), [this] { return asked_to_stop(); },
           [rank = world.rank()](const std::string& words) {
@@ -234,21 +236,42 @@ void Run::evaluate() {
   metrics_->event("eval", counters, {{"loss", result.loss}, {"eval_tokens", result.tokens}});
 }
 
-void Run::save() {
+// Starts a checkpoint of the present state; with checkpoint.async it ends in a later step.
+void Run::save(SaveMode mode) {
   const Counters& counters = trainer_.state().counters;
+  if (writer_.under_way()) finish_save();  // the second waits for the first
   if (saved_at_ == counters.step) return;
-  auto const start = std::chrono::steady_clock::now();
-  SavedCheckpoint const saved = save_run(directory_.path, config_.model, trainer_,
-                                         tokenizer_of(*inputs_.train), config_.checkpoint.keep);
-  double const seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  saved_at_ = counters.step;
+  std::string const problem = writer_.start(trainer_);
+  if (!problem.empty()) {
+    save_failed_ = problem;
+    log_.warn(fmt::format("no checkpoint at step {}: {}", counters.step, problem));
+    return;
+  }
+  saving_step_ = counters.step;
+  if (mode == SaveMode::now || !config_.checkpoint.async) finish_save();
+}
+
+void Run::finish_save() {
+  CheckpointWriter::Result const result = writer_.finish(world_);
+  save_failed_ = result.problem;
+  if (!result.problem.empty()) {
+    log_.warn(fmt::format("no checkpoint of step {}: {}; the older ones are as they were",
+                          saving_step_, result.problem));
+    return;
+  }
+  saved_at_ = saving_step_;
   if (!leads()) return;
-  for (const std::string& warning : saved.warnings) log_.warn(warning);
-  log_.info(fmt::format("checkpoint {}: {} in {}", saved.directory,
-                        human_bytes(static_cast<double>(saved.bytes)), human_duration(seconds)));
-  metrics_->event("checkpoint", counters,
-                  {{"path", saved.directory}, {"bytes", saved.bytes}, {"seconds", seconds}});
+  for (const std::string& warning : result.saved.warnings) log_.warn(warning);
+  log_.info(fmt::format("checkpoint {}: {} in {}, training stood still for {:.2f} s",
+                        result.saved.directory,
+                        human_bytes(static_cast<double>(result.saved.bytes)),
+                        human_duration(result.seconds), result.stall_seconds));
+  metrics_->event("checkpoint", trainer_.state().counters,
+                  {{"path", result.saved.directory},
+                   {"of_step", saving_step_},
+                   {"bytes", result.saved.bytes},
+                   {"seconds", result.seconds},
+                   {"stall_seconds", result.stall_seconds}});
 }
 
 RunEnd Run::go() {
@@ -264,21 +287,25 @@ RunEnd Run::go() {
   std::string reason = end_reason();
   for (; reason.empty(); reason = end_reason()) {
     std::int64_t const before = counters.samples;
-    StepRecord const record =
-        trainer_.step(samples, batch_of(plan_, config_.batch, counters.tokens), asked_to_stop());
+    std::int64_t const batch = batch_of(plan_, config_.batch, counters.tokens);
+    StepRecord record = trainer_.step(samples, batch, {asked_to_stop(), writer_.written()});
+    if (adapter_) record.predicted_seconds = adapter_->predicted_seconds(plan_, batch);
     report(record);
     warn_of_epochs(before);
     stopping_ = record.stop_requested;
     if (stopping_) break;
+    if (record.all_written) finish_save();
     if (evaluation.due(counters.tokens)) evaluate();
-    if (checkpoint.due(counters.tokens)) save();
+    if (checkpoint.due(counters.tokens)) save(SaveMode::as_configured);
     if (counters.tokens < config_.train.tokens) between_steps(record);
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
   if (stopping_) reason = stop_words();
   if (!failed) {
     if (!stopping_) evaluate();
-    save();
+    save(SaveMode::now);
+    if (!save_failed_.empty())
+      throw IoError(fmt::format("the last state could not be saved: {}", save_failed_));
   }
   log_.info(
       fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));

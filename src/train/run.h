@@ -14,6 +14,7 @@
 #include "copus/train/run_plan.h"
 #include "copus/train/trainer.h"
 #include "train/adapter.h"
+#include "train/run_checkpoint.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
 #include "train/stall_watch.h"
@@ -39,7 +40,9 @@ class Run {
   void report_noise_scale(const GnsReading& gns);
   void warn_of_epochs(std::int64_t before);
   void evaluate();
-  void save();
+  enum class SaveMode { now, as_configured };
+  void save(SaveMode mode);
+  void finish_save();
   void between_steps(const StepRecord& record);
   void follow_script();
   void settle_switch();
@@ -62,6 +65,7 @@ class Run {
   std::unique_ptr<Backend> backend_;
   std::vector<double> peak_flops_;  // by rank of the world
   Trainer trainer_;
+  CheckpointWriter writer_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0
   std::optional<Progress> progress_;
   SwitchWatch watch_;
@@ -72,7 +76,8 @@ class Run {
   GnsState gns_state_ = GnsState::cold;  // as last said
   std::int64_t gns_said_at_ = 0;
   bool double_count_said_ = false;
-  std::int64_t saved_at_ = -1, evaluated_at_ = -1;  // steps
+  std::int64_t saved_at_ = -1, saving_step_ = -1, evaluated_at_ = -1;  // steps
+  std::string save_failed_;                                            // why the last save did
 };
 
 }  // namespace copus

@@ -4,36 +4,39 @@
 #include <type_traits>
 #include <utility>
 
+#include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/state/move_state.h"
+#include "train/stopwatch.h"
 
 namespace copus {
 namespace {
 
-// The state of the whole model on rank 0, as a run of one rank would hold it; empty on the others.
-struct WholeState {
-  FlatLayout flat;
-  std::vector<float> master, m, v;
-
-  WholeState(const ModelConfig& model, bool here) : flat(flat_layout(model, Layout{}, 0, 0)) {
-    if (!here) return;
-    for (std::vector<float>* buffer : {&master, &m, &v})
-      buffer->resize(static_cast<std::size_t>(flat.state_numel));
+// What `body` has thrown, but for a peer's end, which is the run's.
+template <class Body>
+std::string problem_of(const Body& body) {
+  try {
+    body();
+    return "";
+  } catch (const CommError&) {
+    throw;
+  } catch (const std::exception& e) {
+    return e.what();
   }
-  TrainState views(const Counters& counters) {
-    auto const view = [](std::vector<float>& x) {
-      return TensorView(x.data(), DType::f32, {static_cast<std::int64_t>(x.size())});
-    };
-    return {view(master), view(m), view(v), counters};
-  }
-};
+}
 
-// Rank 0 works on files; the others learn whether it went well, and leave the telling to it if not.
-void agree(Communicator& world, const std::exception_ptr& failure) {
-  double failed = failure ? 1.0 : 0.0;
-  world.all_reduce(std::span(&failed, 1), ReduceOp::max);
-  if (failure) std::rethrow_exception(failure);
-  if (failed > 0.0) throw ConfigError(std::vector<std::string>{});
+TrainState views_of(std::vector<float> (&buffers)[3]) {
+  auto const view = [](std::vector<float>& x) {
+    return TensorView(x.data(), DType::f32, {static_cast<std::int64_t>(x.size())});
+  };
+  return {view(buffers[0]), view(buffers[1]), view(buffers[2]), {}};
+}
+
+std::vector<StateShard> shards_of(const ModelConfig& model, const Layout& layout) {
+  std::vector<StateShard> shards;
+  for (int rank = 0; rank < layout.world(); ++rank)
+    shards.push_back(state_shard(model, layout, rank));
+  return shards;
 }
 
 // Rank 0's counters become everybody's.
@@ -44,61 +47,127 @@ void share(Communicator& world, Counters& counters) {
 
 }  // namespace
 
-SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Trainer& trainer,
-                         const TokenizerIdentity& tokenizer, std::int64_t keep) {
+CheckpointWriter::~CheckpointWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+// Each part's tensors, whole, on the rank that writes it.
+void CheckpointWriter::take_snapshot(Trainer& trainer) {
+  auto const rank = static_cast<std::size_t>(trainer.world().rank());
+  shard_ = rank < parts_.size() ? part_shard(model_, parts_[rank]) : StateShard{};
+  for (std::vector<float>& buffer : snapshot_)
+    buffer.resize(static_cast<std::size_t>(shard_.numel));
+  std::vector<StateShard> wanted;
+  for (const CheckpointPart& part : parts_) wanted.push_back(part_shard(model_, part));
+  TransferPlan const plan = transfer_plan(shards_of(model_, trainer.layout()), wanted);
+  move_state(trainer.world(), rank_transfer(plan, trainer.world().rank()), trainer.state(),
+             views_of(snapshot_));
+}
+
+std::string CheckpointWriter::start(Trainer& trainer) {
+  COPUS_CHECK(!under_way(), "one checkpoint at a time");
+  started_ = std::chrono::steady_clock::now();
   Communicator& world = trainer.world();
-  int const rank = world.rank();
-  TrainState state = trainer.state();
-  bool const several = trainer.layout().world() > 1;
-  WholeState whole(model, rank == 0 && several);
-  if (several) {
-    RankTransfer const transfer =
-        rank_transfer(transfer_plan(model, trainer.layout(), Layout{}), rank);
-    TrainState const gathered = whole.views(state.counters);
-    move_state(world, transfer, state, gathered);
-    state = gathered;
+  counters_ = trainer.state().counters;
+  std::string const problem =
+      first_problem(world, problem_of([&] {
+                      if (world.rank() == 0)
+                        draft_ = std::make_unique<CheckpointDraft>(run_dir_, counters_.step);
+                    }));
+  if (!problem.empty()) {
+    draft_.reset();
+    return problem;
   }
-  FlatReader const read = several ? host_reader(state) : backend_reader(trainer.backend(), state);
-  SavedCheckpoint saved;
-  std::exception_ptr failure;
-  if (rank == 0) {
-    try {
-      saved = save_checkpoint(run_dir, {model, trainer.table(), whole.flat}, state.counters, read,
-                              tokenizer, keep);
-    } catch (...) {
-      failure = std::current_exception();
-    }
+  model_ = trainer.model();
+  parts_ = checkpoint_parts(model_, trainer.layout().world());
+  take_snapshot(trainer);
+  sums_ = {};
+  problem_.clear();
+  done_ = shard_.boxes.empty();
+  if (!done_) {
+    thread_ = std::thread([this, rank = static_cast<std::size_t>(world.rank())] {
+      try {
+        sums_ = write_checkpoint_part(CheckpointDraft::draft_path(run_dir_, counters_.step), model_,
+                                      parts_, rank,
+                                      shard_reader(shard_, host_reader(views_of(snapshot_))));
+      } catch (const std::exception& e) {
+        problem_ = e.what();
+      }
+      done_ = true;
+    });
   }
-  agree(world, failure);
-  return saved;
+  stall_seconds_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  return "";
+}
+
+std::vector<PartSums> CheckpointWriter::share_sums(Communicator& world) const {
+  std::vector<std::uint64_t> words(4 * parts_.size());
+  auto const rank = static_cast<std::size_t>(world.rank());
+  if (rank < parts_.size()) {
+    words[4 * rank] = static_cast<std::uint64_t>(sums_.model_bytes);
+    words[4 * rank + 1] = static_cast<std::uint64_t>(sums_.optimizer_bytes);
+    words[4 * rank + 2] = sums_.model_hash;
+    words[4 * rank + 3] = sums_.optimizer_hash;
+  }
+  // world: each writer has filled its own place.
+  world.all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
+  std::vector<PartSums> sums;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    sums.push_back({static_cast<std::int64_t>(words[4 * i]),
+                    static_cast<std::int64_t>(words[4 * i + 1]), words[4 * i + 2],
+                    words[4 * i + 3]});
+  }
+  return sums;
+}
+
+CheckpointWriter::Result CheckpointWriter::finish(Communicator& world) {
+  Result result;
+  double seconds = 0.0;
+  Stopwatch const watch(seconds);
+  if (thread_.joinable()) thread_.join();
+  result.problem = first_problem(world, problem_);
+  if (result.problem.empty()) {
+    std::vector<PartSums> const sums = share_sums(world);
+    result.problem = first_problem(world, problem_of([&] {
+                                     if (world.rank() == 0)
+                                       result.saved = draft_->publish(model_, counters_, parts_,
+                                                                      sums, tokenizer_, keep_);
+                                   }));
+  }
+  draft_.reset();
+  parts_.clear();
+  result.stall_seconds = stall_seconds_ + watch.elapsed();
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  return result;
 }
 
 void load_run(const std::string& directory, const ModelConfig& model, Trainer& trainer) {
   Communicator& world = trainer.world();
-  int const rank = world.rank();
-  bool const several = trainer.layout().world() > 1;
-  WholeState whole(model, rank == 0 && several);
-  TrainState target = several ? whole.views({}) : trainer.state();
   std::uint64_t const seed = trainer.state().counters.seed;
   Counters counters;
   std::exception_ptr failure;
-  if (rank == 0) {
+  std::string const problem = problem_of([&] {
     try {
-      counters = load_train_state(
-          directory, {model, trainer.table(), whole.flat},
-          several ? host_writer(target) : backend_writer(trainer.backend(), target));
-    } catch (...) {
+      if (!trainer.active()) return;
+      for (const TensorView& buffer :
+           {trainer.state().master, trainer.state().m, trainer.state().v})
+        trainer.backend().zero(buffer);  // padding is in no file
+      counters =
+          load_train_state(directory, model, state_shard(model, trainer.layout(), world.rank()),
+                           backend_writer(trainer.backend(), trainer.state()));
+    } catch (const ConfigError&) {
       failure = std::current_exception();
+      throw;
     }
-  }
-  agree(world, failure);
+  });
+  std::string const first = first_problem(world, problem);
+  if (failure) std::rethrow_exception(failure);
+  if (!problem.empty()) throw IoError(problem);
+  if (!first.empty()) throw ConfigError(std::vector<std::string>{});
   share(world, counters);
   counters.seed = seed;
-  if (several) {
-    RankTransfer const transfer =
-        rank_transfer(transfer_plan(model, Layout{}, trainer.layout()), rank);
-    move_state(world, transfer, target, trainer.state());
-  }
   trainer.state().counters = counters;
   trainer.take_master();
 }

@@ -1,19 +1,67 @@
-// A run's checkpoints whatever its layout: rank 0 writes and reads the whole state, the others hand
-// it theirs.
+// A run's checkpoints, written and read by all ranks at once, whatever the layout.
 #pragma once
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <vector>
 
-#include "copus/comm/mesh.h"
 #include "copus/state/checkpoint.h"
+#include "copus/state/checkpoint_draft.h"
 #include "copus/train/trainer.h"
 
 namespace copus {
 
-// All active ranks together. What was saved comes back on rank 0. While this runs rank 0 holds the
-// whole state once more.
-SavedCheckpoint save_run(const std::string& run_dir, const ModelConfig& model, Trainer& trainer,
-                         const TokenizerIdentity& tokenizer, std::int64_t keep);
-// Fills the trainer's state and compute weights. `directory` is read by rank 0.
+// One run's. Every rank makes it and calls its functions together with the others. A save first
+// gathers each part of the model on the rank that writes it: a snapshot of about the state divided
+// by the ranks, in host memory that is kept for the next one.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(std::string run_dir, TokenizerIdentity tokenizer, std::int64_t keep)
+      : run_dir_(std::move(run_dir)), tokenizer_(std::move(tokenizer)), keep_(keep) {}
+  ~CheckpointWriter();
+
+  // Starts to write the trainer's present state, on a thread of its own. None may be under way.
+  // Returns a problem that keeps it from starting, the same on every rank, or "".
+  std::string start(Trainer& trainer);
+  bool under_way() const { return parts_.size() > 0; }
+  // Whether this rank's files are written (or have failed).
+  bool written() const { return under_way() && done_; }
+
+  struct Result {
+    SavedCheckpoint saved;  // on rank 0
+    std::string problem;   // not empty: there is no new checkpoint, the older ones are as they were
+    double seconds = 0.0;  // since start
+    double stall_seconds = 0.0;  // of those, spent in start and finish
+  };
+  // Waits for every rank's files and publishes them.
+  Result finish(Communicator& world);
+
+ private:
+  void take_snapshot(Trainer& trainer);
+  std::vector<PartSums> share_sums(Communicator& world) const;
+
+  std::string run_dir_;
+  TokenizerIdentity tokenizer_;
+  std::int64_t keep_;
+  // Of the one under way.
+  std::vector<CheckpointPart> parts_;
+  ModelConfig model_;
+  Counters counters_;
+  std::unique_ptr<CheckpointDraft> draft_;  // rank 0
+  StateShard shard_;
+  std::vector<float> snapshot_[3];
+  PartSums sums_;
+  std::string problem_;  // of the writing thread
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+  std::chrono::steady_clock::time_point started_;
+  double stall_seconds_ = 0.0;
+};
+
+// Fills the trainer's state and compute weights, each rank reading what it holds.
 void load_run(const std::string& directory, const ModelConfig& model, Trainer& trainer);
 
 }  // namespace copus

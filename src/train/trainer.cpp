@@ -167,12 +167,18 @@ void Trainer::share_points(std::int64_t batch, Share& share) const {
 // active rank puts its times into places of its own. Returns the norms that were measured.
 StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
                                   StepRecord& record) {
-  constexpr std::size_t kSums = 9, kTimes = 3;
+  constexpr std::size_t kSums = 10, kTimes = 3;
   auto const ranks = static_cast<std::size_t>(layout().world());
-  std::vector<double> scalars{share.loss_sum,         share.square_sum,
-                              share.stop ? 1.0 : 0.0,  // the decision word
-                              share.first.square,     share.first.inverse, share.first.parts,
-                              share.local.square,     share.local.inverse, share.local.parts};
+  std::vector<double> scalars{share.loss_sum,
+                              share.square_sum,
+                              share.flags.stop ? 1.0 : 0.0,  // the decision word
+                              share.flags.written ? 1.0 : 0.0,
+                              share.first.square,
+                              share.first.inverse,
+                              share.first.parts,
+                              share.local.square,
+                              share.local.inverse,
+                              share.local.parts};
   scalars.resize(kSums + kTimes * ranks, 0.0);
   if (active()) {
     double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_->rank());
@@ -182,13 +188,14 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
   record.loss = scalars[0] / static_cast<double>(step_tokens);
   record.grad_norm = std::sqrt(scalars[1]) / static_cast<double>(step_tokens);
   record.stop_requested = scalars[2] > 0.0;
+  record.all_written = scalars[3] >= static_cast<double>(world_->size());
   std::span<const double> const times = std::span<const double>(scalars).subspan(kSums);
   record.compute = spread_of(times, 0, kTimes);
   record.communication = spread_of(times, 1, kTimes);
   record.data = spread_of(times, 2, kTimes);
   record.data_seconds = record.data.max;
-  return {point_of({scalars[3], scalars[4], scalars[5]}),
-          point_of({scalars[6], scalars[7], scalars[8]}),
+  return {point_of({scalars[4], scalars[5], scalars[6]}),
+          point_of({scalars[7], scalars[8], scalars[9]}),
           point_of(sums_of(scalars[1], step_tokens, config_.model.seq_len, true))};
 }
 
@@ -232,14 +239,14 @@ StepScalars Trainer::count(std::int64_t batch, StepRecord& record) {
   return scalars;
 }
 
-StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, bool stop) {
+StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, StepFlags flags) {
   COPUS_CHECK(batch % (layout().dp * micro_) == 0,
               "a batch is whole micro-batches on every data-parallel rank");
   StepRecord record;
   double seconds = 0.0;
   Stopwatch const watch(seconds);
   Share share = active() ? compute(samples, batch) : Share{};
-  share.stop = stop;
+  share.flags = flags;
   // Training windows are full: every target bears loss.
   std::int64_t const step_tokens = batch * config_.model.seq_len;
   bool const measured = measures_now();

@@ -141,8 +141,9 @@ TEST_CASE(
         "--version >/dev/null; rm -rf run out.txt; touch out.txt; '" COPUS_BINARY
         "' train c.json --ranks 2 --set parallel.tp=1 "
         "--set adapt.script='[]' --set data.shuffle=true --set train.tokens=1B " +
-        options + " >out.txt 2>&1 & pid=$!; until grep -q '" + words +
-        "' out.txt; do :; done; kill -" + signal + " $pid; wait $pid";
+        options + " >out.txt 2>&1 & pid=$!; tries=0; until grep -q '" + words +
+        "' out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; kill -" + signal +
+        " $pid; wait $pid";
     return here.copus(command).code;
   };
   for (const char* signal : {"TERM", "INT", "USR1"}) {

@@ -15,6 +15,7 @@
 #include "copus/backend/backend.h"
 #include "copus/core/config.h"
 #include "copus/parallel/params.h"
+#include "copus/parallel/state_shard.h"
 #include "copus/state/train_state.h"
 
 namespace copus {
@@ -38,6 +39,9 @@ struct FlatModel {
   const std::vector<Param>& table;
   const FlatLayout& layout;
 };
+
+// Its master, m and v: everything but a tied copy.
+StateShard shard_of(const FlatModel& model);
 
 struct TokenizerIdentity {
   std::string id;                           // as in the data shards' header; empty: unknown
@@ -84,6 +88,10 @@ void load_model_weights(const std::string& directory, const FlatModel& model,
                         const FlatWriter& write);
 Counters load_train_state(const std::string& directory, const FlatModel& model,
                           const FlatWriter& write);
+// The same into the shard of any rank of any layout: it reads the rows that it holds. The files are
+// not compared with their checksums: newest_complete, on one rank, has.
+Counters load_train_state(const std::string& directory, const ModelConfig& model,
+                          const StateShard& shard, const FlatWriter& write);
 
 // Turns a Hugging Face directory into a checkpoint of weights alone, fp32, with its tokenizer
 // files. `out` must not exist. Returns what was written.

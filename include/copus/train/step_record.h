@@ -13,6 +13,12 @@ struct Spread {
   double min = 0.0, median = 0.0, max = 0.0;
 };
 
+// A rank's part of the step's decision word.
+struct StepFlags {
+  bool stop = false;     // it was asked to end the run
+  bool written = false;  // its files of the checkpoint under way are written
+};
+
 // The counts are those after the step.
 struct StepRecord {
   std::int64_t step = 0, tokens = 0, samples = 0;
@@ -26,6 +32,7 @@ struct StepRecord {
   Spread compute, communication, data;
   std::string skip_reason;                  // not empty: nothing was updated
   bool stop_requested = false;              // on any rank
+  bool all_written = false;                 // on every rank of the world
   std::optional<double> predicted_seconds;  // by the planner, where there is one
   std::optional<GnsReading> gns;            // of a step that measured the noise scale
 };

@@ -49,9 +49,9 @@ class Trainer {
   void take_master();
 
   // Consumes the next `batch` samples. A loss or gradient that is not finite leaves every weight
-  // and moment untouched (the data position moves on) and says so in skip_reason. `stop`: this rank
-  // was asked to end the run; every rank's record then says so.
-  StepRecord step(const SampleSource& samples, std::int64_t batch, bool stop = false);
+  // and moment untouched (the data position moves on) and says so in skip_reason. `flags`: what
+  // this rank has to say; every rank's record then has it.
+  StepRecord step(const SampleSource& samples, std::int64_t batch, StepFlags flags = {});
   // The mean loss over `data`, with no effect on training. `log`: progress, or none. `stop` is
   // asked now and then; when it is true on any rank, every rank returns without a result.
   EvalRecord evaluate(const EvalSet& data, Log* log, const std::function<bool()>& stop = {});
@@ -68,6 +68,7 @@ class Trainer {
   // Views are empty on idle ranks, the counters equal everywhere.
   TrainState& state() { return state_; }
   Backend& backend() { return backend_; }
+  const ModelConfig& model() const { return config_.model; }
   const std::vector<Param>& table() const { return table_; }
   const FlatLayout& flat() const { return engine_->flat(); }  // active ranks only
   // Of this rank; an idle one's is that of the first stage.
@@ -83,7 +84,7 @@ class Trainer {
   struct Share {
     double loss_sum = 0.0, square_sum = 0.0;
     double compute = 0.0, communication = 0.0, data = 0.0;  // seconds
-    bool stop = false;
+    StepFlags flags;
     PointSums first, local;  // of the noise scale
   };
   struct SwitchWork;
