@@ -107,7 +107,7 @@ void add_generate(CLI::App& app) {
       ->add_option("--temperature", flags->sample.temperature,
                    "Logits are divided by it; 0 always takes the likeliest token")
       ->capture_default_str()
-      ->check(number_from(0.0));
+      ->check(number_from_zero());
   command
       ->add_option("--top-k", flags->sample.top_k,
                    "Draw among so many of the likeliest tokens; 0: among all")

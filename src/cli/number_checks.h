@@ -19,14 +19,19 @@ inline CLI::Validator whole_from(std::int64_t least) {
   return CLI::Validator(check, fmt::format("from {} up", least));
 }
 
-inline CLI::Validator number_from(double least) {
-  auto const check = [least](std::string& text) {
+// A finite number from 0 up, or above it.
+inline CLI::Validator number_from_zero(bool zero_too = true) {
+  std::string const accepted = zero_too ? "from 0 up" : "above 0";
+  auto const check = [=](std::string& text) {
     double value = 0;
     bool const number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
-    if (number && value >= least) return std::string();
-    return fmt::format("{} is not accepted; it takes a number from {} up", text, least);
+    if (number && (value > 0.0 || (zero_too && value == 0.0))) return std::string();
+    return fmt::format("{} is not accepted; it takes a number {}", text, accepted);
   };
-  return CLI::Validator(check, fmt::format("from {} up", least));
+  return CLI::Validator(check, accepted);
+}
+inline CLI::Validator number_above_zero() {
+  return number_from_zero(false);
 }
 
 }  // namespace copus

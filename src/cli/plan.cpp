@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/find_hardware.h"
+#include "cli/number_checks.h"
 #include "cli/overrides.h"
 #include "cli/plan_report.h"
 #include "copus/core/error.h"
@@ -103,12 +104,12 @@ void add_plan(CLI::App& app) {
   command
       ->add_option("--world", flags->world,
                    "Ranks in all, instead of cluster.nodes x cluster.gpus_per_node")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_from(1));
   command
       ->add_option("--critical-batch", flags->critical_batch,
                    "The noise scale in sequences, as a run's metrics have it (times "
                    "adapt.calibration); not given: as if every batch were far below it")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero());
   command->add_option("--top", flags->top, "Rows of the table")->capture_default_str();
   command->add_flag("--all", flags->all, "Every row of the table");
   command->add_flag("--json", flags->json, "One JSON document on stdout, with every candidate");

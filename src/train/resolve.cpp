@@ -1,11 +1,11 @@
 #include "copus/train/resolve.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "copus/backend/machine.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 
@@ -20,10 +20,6 @@ std::vector<std::int64_t> batches_of(const Config& config) {
   return batches;
 }
 
-double machine_bytes() {
-  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-}
-
 // A rank reads all its samples of a step before the first micro-batch: an id and a target a token,
 // and some bookkeeping a micro-batch. What this machine's memory cannot hold would be killed long
 // after the start.
@@ -33,14 +29,13 @@ std::string step_problem(const Config& config, const Layout& layout, std::int64_
   double const bytes_a_sequence = kTokenBytes * static_cast<double>(config.model.seq_len) +
                                   kMicroBytes / static_cast<double>(micro);
   double const bytes = bytes_a_sequence * static_cast<double>(batch / layout.dp),
-               room = machine_bytes();
+               room = static_cast<double>(available_memory_bytes());
   if (bytes <= room) return "";
   std::int64_t const unit = micro * layout.dp;
   auto const most = static_cast<std::int64_t>(room / bytes_a_sequence) * layout.dp / unit * unit;
   return fmt::format(
       "{}: the token ids of {} sequences of {} tokens take {} on a rank, and this machine has {} "
-      "of "
-      "memory; it takes at most {}",
+      "to give; it takes at most {}",
       config.batch.schedule.empty() ? "batch.sequences" : "batch.schedule", batch,
       config.model.seq_len, human_bytes(bytes), human_bytes(room), most);
 }

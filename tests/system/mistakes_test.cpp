@@ -99,7 +99,8 @@ TEST_CASE("numbers out of range are answered in a line, with what is accepted") 
        {"train c.json --ranks 0", "train c.json --threads -1", "eval m --data d --seq-len 0",
         "bench step --batch -3", "bench ops --repeats 0", "generate m --prompt x --temperature -1",
         "generate m --prompt x --temperature inf", "generate m --prompt x --top-k 1.5",
-        "train c.json --threads 1e400"}) {
+        "train c.json --threads 1e400", "plan c.json --world 0", "plan c.json --critical-batch 0",
+        "plan c.json --critical-batch nan"}) {
     Outcome const outcome = here.copus(command);
     CAPTURE(command, outcome.err);
     CHECK(outcome.code == 2);
