@@ -67,9 +67,9 @@ void launch_mpi(int threads, const RankBody& body) {
 
 }  // namespace
 
-void launch(std::optional<int> ranks, int threads, const RankBody& body) {
+void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone) {
   const char* const size = launcher_size();
-  if (size == nullptr) return launch_threads(ranks.value_or(1), threads, body);
+  if (size == nullptr) return launch_threads(ranks.value_or(ranks_alone), threads, body);
   if (!built_with_mpi()) {
     throw ConfigError(
         "a launcher started this process as one of several, but this binary was built without MPI; "
@@ -79,7 +79,7 @@ void launch(std::optional<int> ranks, int threads, const RankBody& body) {
   if (ranks && *ranks != std::atoi(size)) {
     throw ConfigError(
         fmt::format("--ranks {}: the launcher started {} ranks; leave --ranks out, or type: mpirun "
-                    "-n {} copus train ...",
+                    "-n {} copus ...",
                     *ranks, size, *ranks));
   }
   launch_mpi(threads, body);

@@ -13,11 +13,12 @@ namespace copus {
 // (mpirun, srun) started this process, as the one rank it is. `threads` 0 becomes this rank's share
 // of the processors. `ranks` beside a launcher is a ConfigError that says what to type. An
 // exception on one rank ends all.
+// `ranks_alone`: how many it is without a launcher and without `ranks`.
 struct RankShare {
   int threads = 1;     // of the processors
   int ranks_here = 1;  // on this host
 };
 using RankBody = std::function<void(Communicator& world, const RankShare& share)>;
-void launch(std::optional<int> ranks, int threads, const RankBody& body);
+void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone = 1);
 
 }  // namespace copus

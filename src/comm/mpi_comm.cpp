@@ -98,6 +98,12 @@ class MpiCommunicator final : public Communicator {
     MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()),
                             MPI_UINT64_T, op_of(op), comm_));
   }
+  void library_all_reduce(TensorView x) {
+    COPUS_CHECK(x.contiguous() && x.dtype == DType::f32 && x.bytes() <= std::int64_t{1} << 30,
+                "one MPI_Allreduce of f32");
+    MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, x.data, static_cast<int>(x.numel()), MPI_FLOAT, MPI_SUM,
+                            comm_));
+  }
   void reduce_scatter(TensorView out, const TensorView& x) override;
   void all_gather(TensorView out, const TensorView& x) override;
   void broadcast(TensorView x, int root) override;
@@ -282,6 +288,12 @@ MpiSession::MpiSession(int* argc, char*** argv) {
 
 MpiSession::~MpiSession() {
   MPI_Finalize();
+}
+
+void library_all_reduce(Communicator& ranks, TensorView x) {
+  auto* const mpi = dynamic_cast<MpiCommunicator*>(&ranks);
+  COPUS_CHECK(mpi != nullptr, "MPI_Allreduce is between MPI's ranks");
+  mpi->library_all_reduce(x);
 }
 
 std::unique_ptr<Communicator> MpiSession::world(std::int64_t piece_bytes) {

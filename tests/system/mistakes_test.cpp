@@ -15,7 +15,7 @@ TEST_CASE(
   CHECK(here.copus("train x.json --rezume").code == 2);
   CHECK(here.copus("--help").code == 0);
   for (const char* command : {"train", "prepare", "eval", "import", "export", "inspect", "generate",
-                              "plan", "bench step", "bench ops"}) {
+                              "plan", "bench step", "bench ops", "bench comm", "bench switch"}) {
     Outcome const help = here.copus(std::string(command) + " --help");
     CHECK(help.code == 0);
     CHECK(help.out.find("Example") != std::string::npos);

@@ -26,6 +26,11 @@ class MpiSession {
   bool processors_differ(int mine) const;
 };
 
+// x becomes the sum over ranks (of an MpiSession's world) by MPI_Allreduce alone, where
+// Communicator::all_reduce takes a ring of our own for large tensors: what that is measured
+// against. f32, below 1 GiB.
+void library_all_reduce(Communicator& ranks, TensorView x);
+
 bool built_with_mpi();
 std::string mpi_version();
 

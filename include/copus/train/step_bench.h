@@ -4,30 +4,51 @@
 #include <vector>
 
 #include "copus/backend/backend.h"
+#include "copus/comm/communicator.h"
+#include "copus/comm/group_traffic.h"
 #include "copus/core/config.h"
+#include "copus/parallel/layout.h"
+#include "copus/train/step_record.h"
 
 namespace copus {
 
+// All of rank 0.
 struct StepPart {
   std::string name;
   double seconds = 0.0;  // a step
   double share = 0.0;    // of the step's seconds
   double rate = 0.0;     // FLOP/s (matrix products, attention) or bytes/s
-  double limit = 0.0;    // what this machine was measured to reach in that unit
+  double limit = 0.0;    // what this rank reached in that unit while all measured; 0: not measured
   bool flops = false;    // the unit of rate and limit
 };
 
-struct StepBench {
-  double tokens_per_second = 0.0, step_seconds = 0.0;  // medians
-  double fastest_seconds = 0.0, slowest_seconds = 0.0;
-  double mfu = 0.0, peak_flops = 0.0, bandwidth = 0.0;
-  std::int64_t planned_bytes = 0, peak_memory_bytes = 0;
-  std::vector<StepPart> parts;  // slowest first; "other" is what no operation accounts for
+// A group of ranks that rank 0 belongs to: its collectives a step, also those that run under the
+// backward.
+struct StepGroup {
+  std::string name;
+  int ranks = 1;
+  GroupTraffic traffic;
 };
 
-// config: model, batch.sequences, batch.micro. Two steps to warm up, `steps` timed whole, then as
-// many by operation.
-StepBench bench_step(const Config& config, Backend& backend, int steps, double peak_flops,
-                     double bandwidth);
+struct StepBench {
+  std::int64_t micro = 0;
+  double tokens_per_second = 0.0, step_seconds = 0.0;  // medians; of the whole group
+  double fastest_seconds = 0.0, slowest_seconds = 0.0;
+  // The limits are sums over the layout's ranks, all of which measure at the same time.
+  double mfu = 0.0, peak_flops = 0.0, bandwidth = 0.0;
+  std::int64_t planned_bytes = 0;      // rank 0's
+  std::int64_t peak_memory_bytes = 0;  // of rank 0's process
+  // Over ranks, up to the step's scalar reduction; each the median over steps.
+  Spread compute, communication;
+  std::vector<StepGroup> groups;  // those of more than one rank
+  // Slowest first; the last, "other", is what no operation accounts for: mostly the sums over dp
+  // that the backward did not hide, gathering weights, and waiting for other ranks.
+  std::vector<StepPart> parts;
+};
+
+// config: model, batch.sequences, batch.micro, parallel.recompute. Two steps to warm up, `steps`
+// timed whole, then as many by operation. Every rank of the world calls it; the result is rank 0's.
+StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
+                     Backend& backend, int steps);
 
 }  // namespace copus

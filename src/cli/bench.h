@@ -1,0 +1,54 @@
+// The measurements of `copus bench`, one file each, and the flags they share.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "copus/backend/backend.h"
+#include "copus/comm/communicator.h"
+#include "copus/core/config.h"
+#include "copus/parallel/layout.h"
+
+namespace copus {
+
+void add_bench_ops(CLI::App& bench);
+void add_bench_comm(CLI::App& bench);
+void add_bench_step(CLI::App& bench);
+void add_bench_switch(CLI::App& bench);
+
+// Which ranks measure, and how they say it.
+struct RankFlags {
+  std::optional<int> ranks;
+  int ranks_alone = 1;  // without a launcher and without --ranks
+  int threads = 0;
+  DeviceChoice device = DeviceChoice::automatic;
+  bool json = false;
+};
+void add_rank_options(CLI::App& command, RankFlags& flags);
+
+struct BenchRank {
+  Communicator& world;
+  Backend& backend;
+  int threads = 1;     // of this rank's backend
+  int ranks_here = 1;  // on this host
+  bool leads() const { return world.rank() == 0; }
+};
+// Runs `body` on every rank, with the device that the flags ask for. A mistake that all ranks find
+// (ConfigError) is told by rank 0 alone.
+void on_ranks(const RankFlags& flags, const std::function<void(const BenchRank&)>& body);
+
+// The model and the batch of a step.
+struct ModelFlags {
+  std::string model = "gpt2-124m";
+  std::int64_t batch = 4, seq_len = 256, micro = 0;  // micro 0: chosen
+};
+void add_model_options(CLI::App& command, ModelFlags& flags);
+// What is wrong with the flags is added to `problems`.
+Config config_of(const ModelFlags& flags, std::vector<std::string>& problems);
+
+nlohmann::json as_json(const Layout& layout);
+
+}  // namespace copus

@@ -1,0 +1,194 @@
+// copus bench step: one training step in any layout, whole and by part.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench.h"
+#include "cli/number_checks.h"
+#include "copus/core/error.h"
+#include "copus/core/units.h"
+#include "copus/train/resolve.h"
+#include "copus/train/step_bench.h"
+
+namespace copus {
+namespace {
+
+struct StepFlags {
+  ModelFlags model;
+  RankFlags rank;
+  ParallelConfig parallel;
+  std::string precision = "fp32";
+  int steps = 5;
+};
+
+Config config_of(const StepFlags& flags) {
+  std::vector<std::string> problems;
+  Config config = config_of(flags.model, problems);
+  if (flags.precision != "fp32") {
+    problems.push_back(fmt::format("--precision {}: this version takes fp32", flags.precision));
+  }
+  if (!problems.empty()) throw ConfigError(problems);
+  config.parallel = flags.parallel;
+  return config;
+}
+
+nlohmann::json as_json(const Spread& spread) {
+  return {{"min", spread.min}, {"median", spread.median}, {"max", spread.max}};
+}
+
+nlohmann::json as_json(const std::vector<StepPart>& parts) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const StepPart& part : parts) {
+    list.push_back({{"name", part.name},
+                    {"seconds", part.seconds},
+                    {"share", part.share},
+                    {"rate", part.rate},
+                    {"limit", part.limit},
+                    {"unit", part.flops ? "FLOP/s" : "B/s"}});
+  }
+  return list;
+}
+
+nlohmann::json as_json(const std::vector<StepGroup>& groups) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const StepGroup& group : groups) {
+    list.push_back({{"name", group.name},
+                    {"ranks", group.ranks},
+                    {"seconds", group.traffic.seconds},
+                    {"bus_bytes", group.traffic.bus_bytes},
+                    {"bus_bandwidth", group.traffic.bus_bandwidth()}});
+  }
+  return list;
+}
+
+nlohmann::json as_json(const StepFlags& flags, const BenchRank& rank, const Layout& layout,
+                       const StepBench& bench) {
+  return {{"model", flags.model.model},
+          {"batch", flags.model.batch},
+          {"micro_batch", bench.micro},
+          {"seq_len", flags.model.seq_len},
+          {"steps", flags.steps},
+          {"transport", rank.world.transport()},
+          {"ranks", layout.world()},
+          {"threads", rank.threads},
+          {"layout", copus::as_json(layout)},
+          {"tokens_per_second", bench.tokens_per_second},
+          {"step_seconds", bench.step_seconds},
+          {"fastest_seconds", bench.fastest_seconds},
+          {"slowest_seconds", bench.slowest_seconds},
+          {"mfu", bench.mfu},
+          {"peak_flops", bench.peak_flops},
+          {"bandwidth", bench.bandwidth},
+          {"planned_memory_bytes", bench.planned_bytes},
+          {"peak_memory_bytes", bench.peak_memory_bytes},
+          {"compute_seconds", as_json(bench.compute)},
+          {"communication_seconds", as_json(bench.communication)},
+          {"groups", as_json(bench.groups)},
+          {"parts", as_json(bench.parts)}};
+}
+
+void print_groups(const StepBench& bench) {
+  auto const words = [](const Spread& s) {
+    return fmt::format("{:.3f} to {:.3f} s", s.min, s.max);
+  };
+  fmt::print("over ranks, up to the norm: {} computing, {} waiting for communication\n",
+             words(bench.compute), words(bench.communication));
+  for (const StepGroup& group : bench.groups) {
+    fmt::print("{} of {} ranks: {:.1f} ms a step in its collectives, {:.2f} GB/s of bus\n",
+               group.name, group.ranks, 1e3 * group.traffic.seconds,
+               group.traffic.bus_bandwidth() / 1e9);
+  }
+}
+
+std::string rate_of(const StepPart& part) {
+  if (part.rate <= 0.0) return "";
+  std::string const text =
+      fmt::format("{:>9.1f} {}", part.rate / 1e9, part.flops ? "GFLOP/s" : "GB/s   ");
+  if (part.limit <= 0.0) return text;
+  return text + fmt::format("{:>9.0f} %", 100.0 * part.rate / part.limit);
+}
+
+void print_table(const StepFlags& flags, const BenchRank& rank, const Layout& layout,
+                 const StepBench& bench) {
+  fmt::print(
+      "{} fp32, batch {} of {} tokens in micro-batches of {}: {:.0f} tokens/s, step {:.3f} s "
+      "(median of {}; {:.3f} to {:.3f}), MFU {:.1f} %\n",
+      flags.model.model, flags.model.batch, flags.model.seq_len, bench.micro,
+      bench.tokens_per_second, bench.step_seconds, flags.steps, bench.fastest_seconds,
+      bench.slowest_seconds, 100.0 * bench.mfu);
+  fmt::print("{}: {} ranks of {} threads over {}\n", to_string(layout), layout.world(),
+             rank.threads, rank.world.transport());
+  fmt::print("measured: {:.0f} GFLOP/s in matrix products, {:.1f} GB/s\n", bench.peak_flops / 1e9,
+             bench.bandwidth / 1e9);
+  fmt::print("memory: {} planned for rank 0, {} held by its process at most\n",
+             human_bytes(static_cast<double>(bench.planned_bytes)),
+             human_bytes(static_cast<double>(bench.peak_memory_bytes)));
+  if (layout.world() > 1) print_groups(bench);
+  fmt::print("{:<24}{:>10}{:>8}{:>16}{:>10}\n", "part", "ms", "share", "rate", "of limit");
+  for (const StepPart& part : bench.parts) {
+    fmt::print("{:<24}{:>10.2f}{:>6.1f} %  {}\n", part.name, 1e3 * part.seconds, 100.0 * part.share,
+               rate_of(part));
+  }
+}
+
+void run_step(const StepFlags& flags) {
+  Config const config = config_of(flags);
+  on_ranks(flags.rank, [&](const BenchRank& rank) {
+    Layout const layout = resolve_layout(config, rank.world.size());
+    if (rank.leads() && layout.world() < rank.world.size()) {
+      fmt::print(stderr, "warning: {} of {} ranks are idle: the layout is {}\n",
+                 rank.world.size() - layout.world(), rank.world.size(), to_string(layout));
+    }
+    StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps);
+    if (!rank.leads()) return;
+    if (flags.rank.json) {
+      fmt::print("{}\n", as_json(flags, rank, layout, bench).dump(2));
+    } else {
+      print_table(flags, rank, layout, bench);
+    }
+  });
+}
+
+void add_layout_options(CLI::App& command, ParallelConfig& parallel) {
+  auto const axis = [&](const char* name, std::optional<int>& value, const char* help) {
+    command.add_option(name, value, help)->check(whole_from(1));
+  };
+  axis("--dp", parallel.dp, "Data-parallel ranks; what tp and pp leave when not given");
+  axis("--tp", parallel.tp, "Tensor-parallel ranks; 1 when not given");
+  axis("--pp", parallel.pp, "Pipeline stages; 1 when not given");
+  axis("--virtual-stages", parallel.virtual_stages, "Chunks of layers a stage; 1 when not given");
+  command.add_option("--zero", parallel.zero, "ZeRO stage, 0 or 1; 0 when not given")
+      ->check(CLI::Range(0, 1));
+  command.add_flag_callback(
+      "--sequence-parallel", [&parallel] { parallel.sequence_parallel = true; },
+      "Split norms and dropout over the tensor-parallel ranks' sequences");
+  std::map<std::string, Recompute> const names{
+      {"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}};
+  command
+      .add_option("--recompute", parallel.recompute,
+                  "Activations made again in the backward: none, selective or full")
+      ->transform(CLI::CheckedTransformer(names));
+}
+
+}  // namespace
+
+void add_bench_step(CLI::App& bench) {
+  auto flags = std::make_shared<StepFlags>();
+  CLI::App* command =
+      bench.add_subcommand("step", "One training step on made-up tokens, whole and by part");
+  add_model_options(*command, flags->model);
+  command->add_option("--precision", flags->precision, "fp32")->capture_default_str();
+  add_rank_options(*command, flags->rank);
+  add_layout_options(*command, flags->parallel);
+  command->add_option("--steps", flags->steps, "Steps to take the median of")
+      ->capture_default_str()
+      ->check(whole_from(1));
+  command->footer(
+      "Example:\n  copus bench step --model gpt2-124m --batch 4 --seq-len 256 --threads 2\n"
+      "  copus bench step --ranks 2 --dp 2 --zero 1");
+  command->callback([flags] { run_step(*flags); });
+}
+
+}  // namespace copus
