@@ -82,7 +82,10 @@ fi
 # The variables let Open MPI run as root, and use plain copies in shared memory, which were the faster ones here.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 mpirun --oversubscribe --bind-to none -n 4 build/copus train configs/quickstart.json --run-dir "$run" \
-  --set parallel.dp=2 --set parallel.tp=2 --threads 1
+  --set parallel.dp=2 --set parallel.tp=2 --threads 1 --set train.tokens=900K
+
+step "going on from its checkpoint in another layout: two pipeline stages as threads of one process"
+build/copus train configs/quickstart.json --run-dir "$run" --resume --ranks 2 --set parallel.pp=2
 
 step "evaluating the newest checkpoint on the held-out text"
 newest=$(find "$run/checkpoints" -maxdepth 1 -type d -name 'step-*' | sort | tail -n 1)
@@ -96,7 +99,9 @@ Done in $((SECONDS - start)) s. The run is in $run (metrics.jsonl has every step
 Try next, in $root:
   build/copus train configs/quickstart.json --run-dir runs/wider --set model.hidden=384 --set model.ffn=1024
   build/copus train configs/quickstart.json --run-dir $run --resume --set train.tokens=2M  # goes on, now as one rank
-  build/copus train configs/quickstart.json --run-dir runs/pipeline --ranks 2 --set parallel.pp=2
+  build/copus train configs/quickstart.json --run-dir runs/moving --ranks 4 --set parallel.dp=4 --set adapt.script='[{"step": 50, "dp": 2, "tp": 2}]'
+  build/copus train configs/quickstart.json --run-dir runs/adaptive --ranks 2 --set adapt.mode=act --set batch.min=8 --set batch.max=64 --set adapt.interval_steps=25
+  build/copus inspect $run
   build/copus prepare --tokenizer bytes --val-fraction 0.05 --out data/mine MY_FILE.txt    # your own text
   build/copus bench step --model gpt2-124m --batch 4 --seq-len 256                         # how fast is this machine?
   build/copus --help

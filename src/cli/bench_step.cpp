@@ -21,6 +21,7 @@ struct StepFlags {
   ParallelConfig parallel;
   std::string precision = "fp32";
   int steps = 5;
+  std::int64_t noise_every = 0;
 };
 
 Config config_of(const StepFlags& flags) {
@@ -31,6 +32,10 @@ Config config_of(const StepFlags& flags) {
   }
   if (!problems.empty()) throw ConfigError(problems);
   config.parallel = flags.parallel;
+  if (flags.noise_every > 0) {
+    config.adapt.mode = AdaptMode::log;
+    config.gns.every_steps = flags.noise_every;
+  }
   return config;
 }
 
@@ -182,6 +187,11 @@ void add_bench_step(CLI::App& bench) {
   command->add_option("--precision", flags->precision, "fp32")->capture_default_str();
   add_rank_options(*command, flags->rank);
   add_layout_options(*command, flags->parallel);
+  command
+      ->add_option("--noise-scale", flags->noise_every,
+                   "Measure the noise scale every so many steps; 0: never")
+      ->capture_default_str()
+      ->check(whole_from(0));
   command->add_option("--steps", flags->steps, "Steps to take the median of")
       ->capture_default_str()
       ->check(whole_from(1));

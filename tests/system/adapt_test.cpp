@@ -1,0 +1,89 @@
+// The planner through the binary: suggest changes nothing, act does what it says.
+#include <catch2/catch.hpp>
+
+#include "support/command.h"
+#include "support/reference.h"
+
+using copus::test::Outcome;
+using copus::test::Reference;
+using copus::test::Workspace;
+using nlohmann::json;
+
+namespace {
+
+void prepare(const Workspace& here) {
+  Reference const reference("llama-gqa");
+  REQUIRE(here.copus("prepare --tokenizer bytes --out data '" + reference.directory + "/text.txt'")
+              .code == 0);
+  here.write("c.json", R"({
+    "model": {"family": "llama", "layers": 2, "hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 128, "vocab": 257, "seq_len": 32},
+    "data": {"train": "data"}, "batch": {"sequences": 8, "min": 4, "max": 64}, "optimizer": {"lr": 1e-3},
+    "train": {"tokens": 61440}, "gns": {"every_steps": 1},
+    "adapt": {"mode": "act", "interval_steps": 20, "min_dwell_steps": 20}, "run_dir": "act"})");
+}
+
+std::vector<json> events(const std::vector<json>& metrics, const std::string& name) {
+  std::vector<json> found;
+  for (const json& line : metrics) {
+    if (line.value("event", "") == name) found.push_back(line);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("G10: adapt.mode suggest writes decisions and changes no bit of training") {
+  Workspace const here;
+  prepare(here);
+  for (const char* mode : {"off", "log", "suggest"}) {
+    Outcome const run =
+        here.copus(std::string("train c.json --ranks 2 --threads 1 --set adapt.mode=") + mode +
+                   " --set train.tokens=20480 --run-dir " + mode);
+    INFO(run.err);
+    REQUIRE(run.code == 0);
+  }
+  std::vector<json> const decisions = events(here.metrics("suggest"), "decision");
+  CHECK(decisions.size() == 4);  // 80 steps
+  for (const json& decision : decisions) {
+    CHECK(decision["acted"] == false);
+    CHECK(!decision["reason"].get<std::string>().empty());
+    CHECK(decision["current"].get<double>() > 0.0);
+  }
+  CHECK(events(here.metrics("log"), "decision").empty());
+  CHECK(events(here.metrics("suggest"), "reshard").empty());
+  std::string const file = "/checkpoints/latest/model-00001-of-00002.safetensors";
+  std::string const off = here.read("off" + file);
+  REQUIRE(!off.empty());
+  CHECK(off == here.read("log" + file));
+  CHECK(off == here.read("suggest" + file));
+}
+
+TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {
+  Workspace const here;
+  prepare(here);
+  Outcome const run = here.copus("train c.json --ranks 2 --threads 1");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  json now;  // what steps must run in
+  std::int64_t samples = 0;
+  bool moved = false;
+  for (const json& line : here.metrics("act")) {
+    std::string const event = line.value("event", "");
+    if (event == "decision") {
+      CHECK(line["step"].get<int>() % 20 == 0);
+      if (line["acted"] == true) now = line["to"];
+    } else if (event == "reshard") {
+      CHECK(!line.contains("refused"));
+      now = line["to"];  // a rollback's too
+      moved = true;
+    } else if (event.empty()) {
+      if (now.is_null()) now = {{"batch", 8}, {"dp", line["dp"]}, {"tp", line["tp"]}};
+      CHECK((line["batch"] == now["batch"] && line["dp"] == now["dp"] && line["tp"] == now["tp"]));
+      samples += line["batch"].get<std::int64_t>();
+      CHECK(line["samples"] == samples);
+      CHECK(line["predicted_seconds"].get<double>() > 0.0);
+    }
+  }
+  CHECK(events(here.metrics("act"), "decision").size() > 2);
+  if (!moved) WARN("no layout was better by enough this time: the move itself is tested by script");
+}
