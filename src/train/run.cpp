@@ -301,7 +301,9 @@ RunEnd Run::go() {
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
   if (stopping_) reason = stop_words();
-  if (!failed) {
+  if (failed) {
+    if (writer_.under_way()) finish_save();
+  } else {
     if (!stopping_) evaluate();
     save(SaveMode::now);
     if (!save_failed_.empty())
