@@ -110,6 +110,26 @@ GnsHistory gns_from(const json& in) {
   return history;
 }
 
+json to_json(const ChosenPlan& p) {
+  return {{"dp", p.dp},       {"tp", p.tp},
+          {"pp", p.pp},       {"virtual_stages", p.virtual_stages},
+          {"zero", p.zero},   {"sequence_parallel", p.sequence_parallel},
+          {"micro", p.micro}, {"batch", p.batch}};
+}
+
+ChosenPlan plan_from(const json& in) {
+  ChosenPlan p;
+  in.at("dp").get_to(p.dp);
+  in.at("tp").get_to(p.tp);
+  in.at("pp").get_to(p.pp);
+  in.at("virtual_stages").get_to(p.virtual_stages);
+  in.at("zero").get_to(p.zero);
+  in.at("sequence_parallel").get_to(p.sequence_parallel);
+  in.at("micro").get_to(p.micro);
+  in.at("batch").get_to(p.batch);
+  return p;
+}
+
 json to_json(const Counters& c) {
   return {{"step", c.step},
           {"tokens", c.tokens},
@@ -120,7 +140,8 @@ json to_json(const Counters& c) {
           {"beta2_product", c.beta2_product},
           {"skipped_in_a_row", c.skipped_in_a_row},
           {"reference_batch", c.reference_batch},
-          {"gns", to_json(c.gns)}};
+          {"gns", to_json(c.gns)},
+          {"plan", to_json(c.plan)}};
 }
 
 Counters counters_from(const json& in) {
@@ -136,6 +157,7 @@ Counters counters_from(const json& in) {
   c.reference_batch = in.at("reference_batch").get<std::int64_t>();
   // Checkpoints from before the noise scale was measured have none.
   if (in.contains("gns")) c.gns = gns_from(in.at("gns"));
+  if (in.contains("plan")) c.plan = plan_from(in.at("plan"));
   return c;
 }
 

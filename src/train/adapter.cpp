@@ -73,6 +73,13 @@ Adapter::Adapter(const Config& config, const Cluster& cluster, Communicator& wor
       switch_seconds_(initial_switch_seconds(config_, cluster_)) {
   if (world_.rank() != 0) return;
   for (PlanRow& row : table_of(candidates_of(config_, cluster_, world_.size()))) {
+    // The batches of a schedule come whatever is chosen.
+    bool const lasts = std::all_of(
+        config_.batch.schedule.begin(), config_.batch.schedule.end(), [&](const BatchStep& step) {
+          const StepShape& shape = row.configuration.shape;
+          return illegal_reasons(config_.model, shape.layout, step.sequences, shape.micro).empty();
+        });
+    if (!lasts) continue;
     // A single micro-batch in all would leave the run without a noise scale to go on by.
     bool const sees = has_estimate(row.configuration.shape.layout.dp, row.micro_batches());
     if (sees && is_plain(row.configuration.shape.layout)) table_.push_back(std::move(row));

@@ -75,6 +75,19 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   }
   RunInputs inputs = open_inputs(config, options.resume, directory, log, problems);
   if (!agreed(world, problems)) return RunEnd::refused;
+  if (config.adapt.mode == AdaptMode::act && config.adapt.script.empty() &&
+      !inputs.checkpoint.empty()) {
+    ChosenPlan const chosen = read_checkpoint_summary(inputs.checkpoint).counters.plan;
+    std::string const problem =
+        chosen.dp > 0 ? plan_problem(run_plan(chosen), config, world.size()) : "";
+    if (chosen.dp > 0 && problem.empty()) {
+      plan = run_plan(chosen);
+      log.info(fmt::format("going on as the planner had chosen: {}, batch {}",
+                           to_string(plan.layout), plan.batch.value_or(config.batch.sequences)));
+    } else if (chosen.dp > 0) {
+      log.warn("what the planner had chosen is not possible any more: " + problem);
+    }
+  }
   if (plan.layout.world() < world.size()) {
     log.warn(fmt::format("{} of {} ranks are idle: the layout is {}",
                          world.size() - plan.layout.world(), world.size(), to_string(plan.layout)));

@@ -226,6 +226,10 @@ void Run::evaluate() {
   evaluated_at_ = counters.step;
   EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr,
                                               [this] { return asked_to_stop(); });
+  double stopped = result.stopped ? 1.0 : 0.0;
+  // world: ranks that idle leave with the others.
+  trainer_.world().all_reduce(std::span(&stopped, 1), ReduceOp::max);
+  if (stopped > 0.0) stopping_ = true;
   if (!leads()) return;
   if (result.stopped) {
     log_.info("evaluation left unfinished: the run was asked to stop");
@@ -296,11 +300,11 @@ RunEnd Run::go() {
     if (stopping_) break;
     if (record.all_written) finish_save();
     if (evaluation.due(counters.tokens)) evaluate();
+    if (stopping_) break;
     if (checkpoint.due(counters.tokens)) save(SaveMode::as_configured);
     if (counters.tokens < config_.train.tokens) between_steps(record);
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
-  if (stopping_) reason = stop_words();
   if (failed) {
     if (writer_.under_way()) finish_save();
   } else {
@@ -309,6 +313,7 @@ RunEnd Run::go() {
     if (!save_failed_.empty())
       throw IoError(fmt::format("the last state could not be saved: {}", save_failed_));
   }
+  if (stopping_) reason = stop_words();
   log_.info(
       fmt::format("stopped at step {}, {} tokens: {}", counters.step, counters.tokens, reason));
   if (leads()) metrics_->event("stop", counters, {{"reason", reason}});

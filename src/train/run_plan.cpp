@@ -25,6 +25,34 @@ void apply(const ScriptedSwitch& entry, Config& config) {
 
 }  // namespace
 
+ChosenPlan chosen_plan(const RunPlan& plan) {
+  const Layout& l = plan.layout;
+  return {l.dp,       l.tp,
+          l.pp,       l.virtual_stages,
+          l.zero,     l.sequence_parallel ? 1 : 0,
+          plan.micro, plan.batch.value_or(0)};
+}
+
+RunPlan run_plan(const ChosenPlan& c) {
+  RunPlan plan{{c.dp, c.tp, c.pp, c.virtual_stages, c.zero, c.sequence_parallel != 0}, c.micro, {}};
+  if (c.batch > 0) plan.batch = c.batch;
+  return plan;
+}
+
+std::string plan_problem(const RunPlan& plan, const Config& config, int world) {
+  if (plan.layout.world() > world)
+    return fmt::format("{} needs {} ranks, there are {}", to_string(plan.layout),
+                       plan.layout.world(), world);
+  std::int64_t const batch = plan.batch.value_or(config.batch.sequences);
+  std::int64_t const low = config.batch.min > 0 ? config.batch.min : config.batch.sequences;
+  std::int64_t const high = config.batch.max > 0 ? config.batch.max : config.batch.sequences;
+  if (plan.batch && (batch < low || batch > high))
+    return fmt::format("batch {} is not in batch.min {} to batch.max {}", batch, low, high);
+  std::vector<std::string> const reasons =
+      illegal_reasons(config.model, plan.layout, batch, plan.micro);
+  return reasons.empty() ? "" : reasons.front();
+}
+
 std::int64_t batch_of(const RunPlan& plan, const BatchConfig& batch, std::int64_t tokens) {
   return plan.batch.value_or(batch_at(batch, tokens));
 }

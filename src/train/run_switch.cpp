@@ -134,8 +134,10 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   nlohmann::json const from = as_json(plan_, batch_before), to = as_json(plan, batch_after);
   log_.info(fmt::format("{}: from {} to {}", reason, words(plan_, batch_before),
                         words(plan, batch_after)));
+  ChosenPlan const chosen = reason == "adapt.script" ? ChosenPlan{} : chosen_plan(plan);
   if (plan.layout == plan_.layout && plan.micro == plan_.micro) {
     plan_ = plan;
+    trainer_.state().counters.plan = chosen;
     return;
   }
   SwitchRequest request;
@@ -153,6 +155,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
     return;
   }
   plan_ = plan;
+  trainer_.state().counters.plan = chosen;
   watch_.switched();
   if (adapter_) adapter_->changed(counters.step, record.total_seconds);
   progress_->use_peak(peak_of(plan_.layout));

@@ -8,6 +8,13 @@
 
 namespace copus {
 
+// What the planner has chosen for the next steps; batch 0: nothing.
+struct ChosenPlan {
+  std::int32_t dp = 0, tp = 0, pp = 0, virtual_stages = 0, zero = 0, sequence_parallel = 0;
+  std::int64_t micro = 0, batch = 0;
+  bool operator==(const ChosenPlan&) const = default;
+};
+
 // The layout-free part: small, equal on every rank.
 struct Counters {
   std::int64_t step = 0;     // steps done
@@ -19,6 +26,7 @@ struct Counters {
   std::int64_t skipped_in_a_row = 0;
   std::int64_t reference_batch = 0;  // of batch_rule
   GnsHistory gns;                    // all zeros where the noise scale is not measured
+  ChosenPlan plan;
 
   bool operator==(const Counters&) const = default;
 };

@@ -21,6 +21,12 @@ struct RunPlan {
   bool operator==(const RunPlan&) const = default;
 };
 
+// As a checkpoint keeps what the planner chose, and back.
+ChosenPlan chosen_plan(const RunPlan& plan);
+RunPlan run_plan(const ChosenPlan& chosen);
+// What stands in the way of going on with it, or "": the world, the model, batch.min and batch.max.
+std::string plan_problem(const RunPlan& plan, const Config& config, int world);
+
 // The global batch of a step that begins with these tokens consumed.
 std::int64_t batch_of(const RunPlan& plan, const BatchConfig& batch, std::int64_t tokens);
 

@@ -54,8 +54,9 @@ struct Rank {
 };
 
 Counters odd_counters() {
-  Counters counters{7, 123456789012345, 99, 0xFFFFFFFFFFFFFFFEull, 5, 0.1 + 0.2, 1.0 / 3.0, 2, 16,
-                    {}};
+  Counters counters{
+      7,  123456789012345,          99, 0xFFFFFFFFFFFFFFFEull, 5, 0.1 + 0.2, 1.0 / 3.0, 2, 16,
+      {}, {2, 1, 3, 1, 1, 0, 5, 30}};
   // Every number of the noise scale's memory another one.
   GnsHistory& gns = counters.gns;
   gns = {11, 123456789012000, 1, 0.1, 0.2, 0.3, -0.4, {0.5, 0.6}, {0.7, 0.8}, {0.9, 1.1}, 1.2, {}};
