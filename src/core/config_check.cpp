@@ -130,6 +130,11 @@ void check_script(const Config& config, Problems& problems) {
                                      *entry.tokens, last_tokens));
     last_step = entry.step.value_or(last_step);
     last_tokens = entry.tokens.value_or(last_tokens);
+    // A value that was refused where it was read is not looked at again.
+    bool const readable = entry.dp.value_or(1) > 0 && entry.pp.value_or(1) > 0 &&
+                          entry.micro.value_or(1) > 0 && entry.batch.value_or(1) > 0 &&
+                          entry.virtual_stages.value_or(1) > 0;
+    if (!readable) return;
     cut.dp = entry.dp.value_or(static_cast<int>(cut.dp));
     pp = entry.pp.value_or(pp);
     virtual_stages = entry.virtual_stages.value_or(virtual_stages);

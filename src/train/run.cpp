@@ -185,9 +185,10 @@ void Run::report(const StepRecord& record) {
     log_.live(line);
   }
   if (progress_->steps() == 1) {
-    log_.info(fmt::format("memory after the first step: {} held at most, {} planned",
-                          human_bytes(static_cast<double>(peak_memory_bytes())),
-                          human_bytes(static_cast<double>(trainer_.memory().total()))));
+    log_.info(fmt::format(
+        "memory after the first step: {} held at most by this process, {} planned a rank",
+        human_bytes(static_cast<double>(peak_memory_bytes())),
+        human_bytes(static_cast<double>(trainer_.memory().total()))));
   }
   if (!record.skip_reason.empty()) {
     log_.warn(fmt::format("step {} skipped: {}; weights and moments are as before", record.step,

@@ -79,14 +79,16 @@ Script::Script(const Config& config, const RunPlan& first, int world) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-const RunPlan* Script::due(const Counters& now) {
+const RunPlan* Script::due(const Counters& now, int& overtaken) {
   const RunPlan* plan = nullptr;
+  overtaken = -1;
   for (; next_ < entries_.size(); ++next_) {
     const Entry& entry = entries_[next_];
     bool const reached =
         entry.at.step ? now.step >= *entry.at.step : now.tokens >= *entry.at.tokens;
     if (!reached) break;
     plan = &entry.plan;
+    ++overtaken;
   }
   return plan;
 }

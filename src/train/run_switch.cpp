@@ -59,8 +59,17 @@ void Run::between_steps(const StepRecord& record) {
 
 void Run::follow_script() {
   const Counters& counters = trainer_.state().counters;
-  const RunPlan* const plan = script_.due(counters);
-  if (plan == nullptr || *plan == plan_) return;
+  int overtaken = 0;
+  const RunPlan* const plan = script_.due(counters, overtaken);
+  if (plan == nullptr) return;
+  if (overtaken > 0) {
+    log_.info(
+        fmt::format("adapt.script: {} entries came due together; the last counts", overtaken + 1));
+  }
+  if (*plan == plan_) {
+    log_.info("adapt.script: an entry is due that changes nothing here");
+    return;
+  }
   if (leads()) {
     metrics_->event("decision", counters,
                     {{"from", as_json(plan_, batch_of(plan_, config_.batch, counters.tokens))},

@@ -222,9 +222,11 @@ StepScalars Trainer::count(std::int64_t batch, StepRecord& record) {
   counters.step += 1;
   counters.samples += batch;
   counters.tokens += batch * config_.model.seq_len;
-  if (counters.reference_batch == 0) {
-    std::int64_t const given = config_.batch_rule.reference_batch;
-    counters.reference_batch = given > 0 ? given : batch;
+  // What is given wins, also over a checkpoint's.
+  if (std::int64_t const given = config_.batch_rule.reference_batch; given > 0) {
+    counters.reference_batch = given;
+  } else if (counters.reference_batch == 0) {
+    counters.reference_batch = batch;
   }
   record.step = counters.step;
   record.samples = counters.samples;

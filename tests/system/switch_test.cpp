@@ -157,7 +157,7 @@ TEST_CASE(
                    std::to_string(last)));
   }
   // With nothing but evaluation between two steps.
-  CHECK(run("TERM", "--set 'data.val=data/*' --set train.eval_every_tokens=256", "eval at step 1") ==
-        3);
+  CHECK(run("TERM", "--set 'data.val=data/*' --set train.eval_every_tokens=256",
+            "eval at step 1") == 3);
   CHECK(here.metrics("run").back()["event"] == "stop");
 }

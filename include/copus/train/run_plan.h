@@ -38,8 +38,9 @@ class Script {
   // cannot have.
   Script(const Config& config, const RunPlan& first, int world);
 
-  // The last of the entries that have come due by now, each once.
-  const RunPlan* due(const Counters& now);
+  // The last of the entries that have come due by now, each once. An entry waits for those before
+  // it; `overtaken` becomes how many came due with it and are not seen.
+  const RunPlan* due(const Counters& now, int& overtaken);
 
  private:
   struct Entry {
