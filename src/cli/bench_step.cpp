@@ -15,16 +15,16 @@
 namespace copus {
 namespace {
 
-struct StepFlags {
+struct BenchStepFlags {
   ModelFlags model;
   RankFlags rank;
   ParallelConfig parallel;
-  std::string precision = "fp32";
+  std::string precision = "fp32", out;
   int steps = 5;
   std::int64_t noise_every = 0;
 };
 
-Config config_of(const StepFlags& flags) {
+Config config_of(const BenchStepFlags& flags) {
   std::vector<std::string> problems;
   Config config = config_of(flags.model, problems);
   if (flags.precision != "fp32") {
@@ -68,7 +68,7 @@ nlohmann::json as_json(const std::vector<StepGroup>& groups) {
   return list;
 }
 
-nlohmann::json as_json(const StepFlags& flags, const BenchRank& rank, const Layout& layout,
+nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const Layout& layout,
                        const StepBench& bench) {
   return {{"model", flags.model.model},
           {"batch", flags.model.batch},
@@ -115,7 +115,7 @@ std::string rate_of(const StepPart& part) {
   return text + fmt::format("{:>9.0f} %", 100.0 * part.rate / part.limit);
 }
 
-void print_table(const StepFlags& flags, const BenchRank& rank, const Layout& layout,
+void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layout& layout,
                  const StepBench& bench) {
   fmt::print(
       "{} fp32, batch {} of {} tokens in micro-batches of {}: {:.0f} tokens/s, step {:.3f} s "
@@ -138,8 +138,9 @@ void print_table(const StepFlags& flags, const BenchRank& rank, const Layout& la
   }
 }
 
-void run_step(const StepFlags& flags) {
+void run_step(const BenchStepFlags& flags) {
   Config const config = config_of(flags);
+  check_out(flags.out);
   on_ranks(flags.rank, [&](const BenchRank& rank) {
     Layout const layout = resolve_layout(config, rank.world.size());
     if (rank.leads() && layout.world() < rank.world.size()) {
@@ -147,6 +148,8 @@ void run_step(const StepFlags& flags) {
                  rank.world.size() - layout.world(), rank.world.size(), to_string(layout));
     }
     StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps);
+    if (!flags.out.empty())
+      write_profile(flags.out, "step", rank, bench.peak_flops / layout.world(), {});
     if (!rank.leads()) return;
     if (flags.rank.json) {
       fmt::print("{}\n", as_json(flags, rank, layout, bench).dump(2));
@@ -180,7 +183,7 @@ void add_layout_options(CLI::App& command, ParallelConfig& parallel) {
 }  // namespace
 
 void add_bench_step(CLI::App& bench) {
-  auto flags = std::make_shared<StepFlags>();
+  auto flags = std::make_shared<BenchStepFlags>();
   CLI::App* command =
       bench.add_subcommand("step", "One training step on made-up tokens, whole and by part");
   add_model_options(*command, flags->model);
@@ -195,6 +198,7 @@ void add_bench_step(CLI::App& bench) {
   command->add_option("--steps", flags->steps, "Steps to take the median of")
       ->capture_default_str()
       ->check(whole_from(1));
+  add_out_option(*command, flags->out);
   command->footer(
       "Example:\n  copus bench step --model gpt2-124m --batch 4 --seq-len 256 --threads 2\n"
       "  copus bench step --ranks 2 --dp 2 --zero 1");
