@@ -207,4 +207,10 @@ std::vector<OpRate> bench_ops(Backend& backend, int repeats) {
   return bench.rates;
 }
 
+std::vector<OpRate> bench_attention(Backend& backend, int repeats) {
+  Bench bench(backend, repeats);
+  attention(bench, 0.0f);
+  return bench.rates;
+}
+
 }  // namespace copus

@@ -20,5 +20,7 @@ struct OpRate {
 // one that is not counted. Needs about 1 GiB. Inputs stay where a repeat left them: what fits a
 // cache is measured in it, as it is within a training step.
 std::vector<OpRate> bench_ops(Backend& backend, int repeats);
+// Of those, "attention" and "attention_backward" (without dropout) and "rope".
+std::vector<OpRate> bench_attention(Backend& backend, int repeats);
 
 }  // namespace copus

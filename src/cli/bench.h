@@ -11,6 +11,7 @@
 #include "copus/comm/communicator.h"
 #include "copus/core/config.h"
 #include "copus/parallel/layout.h"
+#include "copus/plan/hardware.h"
 
 namespace copus {
 
@@ -50,5 +51,15 @@ void add_model_options(CLI::App& command, ModelFlags& flags);
 Config config_of(const ModelFlags& flags, std::vector<std::string>& problems);
 
 nlohmann::json as_json(const Layout& layout);
+
+// --out FILE: the hardware profile that a measurement leaves for the planner.
+void add_out_option(CLI::App& command, std::string& out);
+// A ConfigError where that file cannot come to be; for before the measurement.
+void check_out(const std::string& out);
+// `peak_flops`: of this rank's device while the others measured too. `link`: between two ranks, as
+// this measurement found it; a short measurement stands in where there is none. What else a profile
+// holds is measured here, by all ranks at once, and rank 0 writes. Every rank calls it.
+void write_profile(const std::string& out, const std::string& by, const BenchRank& rank,
+                   double peak_flops, const std::optional<Link>& link);
 
 }  // namespace copus

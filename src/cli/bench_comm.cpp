@@ -1,11 +1,13 @@
 // copus bench comm: what the transport between these ranks reaches.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/bench.h"
 #include "cli/number_checks.h"
+#include "copus/backend/machine.h"
 #include "copus/comm/comm_bench.h"
 #include "copus/core/error.h"
 
@@ -15,6 +17,7 @@ namespace {
 struct CommFlags {
   RankFlags rank;
   int repeats = 7;
+  std::string out;
 };
 
 nlohmann::json as_json(const std::vector<CommRate>& rates) {
@@ -38,13 +41,34 @@ void print_table(const std::vector<CommRate>& rates) {
   }
 }
 
+// By the smallest and the largest all-reduce: a ring of n ranks takes 2 (n - 1) steps of a message.
+Link link_of(const std::vector<CommRate>& rates) {
+  const CommRate *small = nullptr, *large = nullptr;
+  for (const CommRate& rate : rates) {
+    if (rate.operation != CommOperation::all_reduce) continue;
+    if (small == nullptr) small = &rate;
+    large = &rate;
+  }
+  double const bus_bytes = large->bus_bandwidth() * large->seconds;
+  return {small->seconds / (2.0 * (small->ranks - 1)),
+          bus_bytes / std::max(1e-9, large->seconds - small->seconds)};
+}
+
+void profile(const std::string& out, const BenchRank& rank, const std::vector<CommRate>& rates) {
+  rank.world.barrier();  // world: all measure at the same time
+  double const peak = measured_peak_flops(rank.backend);
+  write_profile(out, "comm", rank, peak, link_of(rates));
+}
+
 void run_comm(const CommFlags& flags) {
+  check_out(flags.out);
   on_ranks(flags.rank, [&](const BenchRank& rank) {
     if (rank.world.size() == 1) {
       throw ConfigError(
           "bench comm: one rank has nobody to send to; take --ranks 2 or more, or mpirun -n 2");
     }
     std::vector<CommRate> const rates = bench_comm(rank.world, rank.backend, flags.repeats);
+    if (!flags.out.empty()) profile(flags.out, rank, rates);
     if (!rank.leads()) return;
     if (flags.rank.json) {
       fmt::print("{}\n", nlohmann::json{{"transport", rank.world.transport()},
@@ -71,6 +95,7 @@ void add_bench_comm(CLI::App& bench) {
   command->add_option("--repeats", flags->repeats, "Rounds of each to take the median of")
       ->capture_default_str()
       ->check(whole_from(1));
+  add_out_option(*command, flags->out);
   command->footer(
       "Example:\n  copus bench comm --ranks 4\n"
       "  mpirun -n 4 --bind-to none copus bench comm");

@@ -18,9 +18,11 @@ struct OpsFlags {
   int threads = 0, repeats = 20;
   DeviceChoice device = DeviceChoice::automatic;
   bool json = false;
+  std::string out;
 };
 
 void run_ops(const OpsFlags& flags) {
+  check_out(flags.out);
   auto const backend = make_backend(flags.device, flags.threads);
   double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
   nlohmann::json list = nlohmann::json::array();
@@ -50,6 +52,9 @@ void run_ops(const OpsFlags& flags) {
                                       {"ops", std::move(list)}}
                            .dump(2));
   }
+  if (flags.out.empty()) return;
+  auto const world = make_single_communicator();
+  write_profile(flags.out, "ops", {*world, *backend, flags.threads, 1}, peak, {});
 }
 
 }  // namespace
@@ -66,6 +71,7 @@ void add_bench_ops(CLI::App& bench) {
       ->check(whole_from(1));
   add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
+  add_out_option(*command, flags->out);
   command->footer("Example:\n  copus bench ops --threads 2");
   command->callback([flags] { run_ops(*flags); });
 }

@@ -19,7 +19,7 @@ struct BenchStepFlags {
   ModelFlags model;
   RankFlags rank;
   ParallelConfig parallel;
-  std::string precision = "fp32";
+  std::string precision = "fp32", out;
   int steps = 5;
   std::int64_t noise_every = 0;
 };
@@ -140,6 +140,7 @@ void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layou
 
 void run_step(const BenchStepFlags& flags) {
   Config const config = config_of(flags);
+  check_out(flags.out);
   on_ranks(flags.rank, [&](const BenchRank& rank) {
     Layout const layout = resolve_layout(config, rank.world.size());
     if (rank.leads() && layout.world() < rank.world.size()) {
@@ -147,6 +148,8 @@ void run_step(const BenchStepFlags& flags) {
                  rank.world.size() - layout.world(), rank.world.size(), to_string(layout));
     }
     StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps);
+    if (!flags.out.empty())
+      write_profile(flags.out, "step", rank, bench.peak_flops / layout.world(), {});
     if (!rank.leads()) return;
     if (flags.rank.json) {
       fmt::print("{}\n", as_json(flags, rank, layout, bench).dump(2));
@@ -195,6 +198,7 @@ void add_bench_step(CLI::App& bench) {
   command->add_option("--steps", flags->steps, "Steps to take the median of")
       ->capture_default_str()
       ->check(whole_from(1));
+  add_out_option(*command, flags->out);
   command->footer(
       "Example:\n  copus bench step --model gpt2-124m --batch 4 --seq-len 256 --threads 2\n"
       "  copus bench step --ranks 2 --dp 2 --zero 1");

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 
+#include "copus/plan/hardware.h"
 #include "support/command.h"
 
 using copus::test::Outcome;
@@ -72,4 +73,30 @@ TEST_CASE("bench switch names each part of a ring that is no layout, or not one 
   Outcome const sizes = here.copus("bench switch --ranks 5 --ring '1,5,1;2,2,2;1,1,1'");
   CHECK(sizes.code == 2);
   CHECK(all_in(sizes.err, {"tp 5", "12", "needs 8 ranks, there are 5", "--ranks 8"}));
+}
+
+TEST_CASE("bench comm leaves a profile whose link is what it measured, and the planner takes it") {
+  Workspace const here;
+  Outcome const outcome =
+      here.copus("bench comm --ranks 2 --threads 1 --repeats 1 --json --out profile.json");
+  REQUIRE(outcome.code == 0);
+  copus::Hardware const hardware = copus::parse_hardware(here.read("profile.json"), "profile.json");
+  double small = 0.0, large = 0.0;
+  nlohmann::json const result = nlohmann::json::parse(outcome.out);
+  for (const nlohmann::json& rate : result["operations"]) {
+    if (rate["operation"] != "all_reduce") continue;
+    if (rate["bytes"] == 4096) small = rate["seconds"];
+    if (rate["bytes"] == 67108864) large = rate["seconds"];
+  }
+  // Two ranks: one message there and one back, each of half the tensor.
+  CHECK(hardware.inside.latency_seconds == Approx(small / 2.0));
+  CHECK(hardware.inside.bytes_per_second == Approx(67108864.0 / (large - small)));
+  CHECK(hardware.source.find("bench comm on 2 ranks of 1 threads over thread") !=
+        std::string::npos);
+  here.write("c.json", R"({"model": {"preset": "gpt2-124m"}, "batch": {"sequences": 4},
+                           "cluster": {"hardware": "profile.json", "gpus_per_node": 2}})");
+  CHECK(here.copus("plan c.json --json").code == 0);
+  Outcome const nowhere = here.copus("bench comm --out absent/profile.json");
+  CHECK(nowhere.code == 2);
+  CHECK(all_in(nowhere.err, {"--out absent/profile.json", "a folder that exists"}));
 }

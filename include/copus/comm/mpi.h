@@ -17,8 +17,10 @@ class MpiSession {
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
-  // MPI counts are int, so messages of more than `piece_bytes` go in several; tests set it low.
-  std::unique_ptr<Communicator> world(std::int64_t piece_bytes = std::int64_t{1} << 30);
+  // Longer messages than `piece_bytes` go in several. MPI's counts are int, and Open MPI 4.1 was
+  // measured to take three times as long for one of 64 MiB in shared memory as for sixteen of 4 MiB
+  // (docs/benchmarks/ranks.md). Tests set it low.
+  std::unique_ptr<Communicator> world(std::int64_t piece_bytes = std::int64_t{4} << 20);
   int local_rank() const;  // among the ranks of this host
   int local_size() const;
   // Whether ranks of one host see different sets of processors: `mine` is how many this one sees,
