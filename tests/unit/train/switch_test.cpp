@@ -15,6 +15,13 @@ using copus::test::StepNumbers;
 
 namespace {
 
+// The address sanitizer keeps what is freed, to find uses of it.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kFreedMemoryReturns = false;
+#else
+constexpr bool kFreedMemoryReturns = true;
+#endif
+
 SwitchRequest to(const Layout& layout, std::int64_t micro = 1) {
   SwitchRequest request;
   request.layout = layout;
@@ -249,6 +256,7 @@ TEST_CASE(
   Reference const reference("llama-gqa");
   Config const config = reference.config(1);
   std::vector<Layout> const layouts = test::ring_of_layouts();
+  if (!kFreedMemoryReturns) WARN("memory is not looked at: this is the address sanitizer's build");
   for (std::size_t kept : {Trainer::kKeptMeshes, std::size_t{0}}) {
     std::mutex mutex;
     run_ranks(4, [&](int rank, Communicator& world) {
@@ -295,7 +303,7 @@ TEST_CASE(
           CHECK(std::abs(entries("/proc/self/task") - threads) <= 4);
           CHECK(entries("/proc/self/fd") == descriptors);
           // The peak after ten switches holds: allocators keep a few MiB.
-          CHECK(peak_memory_bytes() - memory < (8 << 20));
+          if (kFreedMemoryReturns) CHECK(peak_memory_bytes() - memory < (8 << 20));
         }
         world.barrier();
       }
