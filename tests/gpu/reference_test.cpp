@@ -85,7 +85,8 @@ TEST_CASE("weights drawn on CUDA have the fingerprint of those drawn on the CPU"
     CAPTURE(name);
     Config const config = Reference(name).config(2);
     test::SingleRank here_rank;
-    Trainer here(config, Layout{}, 2, *cpu), there(config, *here_rank.world, Layout{}, 2, *gpu);
+    Trainer here(config, *here_rank.world, Layout{}, 2, *cpu),
+        there(config, *here_rank.world, Layout{}, 2, *gpu);
     here.draw_weights(11);
     there.draw_weights(11);
     CHECK(here.weight_hash() == there.weight_hash());
@@ -116,7 +117,8 @@ TEST_CASE("a checkpoint written from CUDA is read into CUDA bit for bit", "[gpu]
   auto const run = std::filesystem::temp_directory_path() / "copus-gpu-checkpoint";
   std::filesystem::remove_all(run);
   test::SingleRank written_rank;
-  Trainer written(config, Layout{}, 4, *gpu), read(config, *written_rank.world, Layout{}, 4, *gpu);
+  Trainer written(config, *written_rank.world, Layout{}, 4, *gpu),
+      read(config, *written_rank.world, Layout{}, 4, *gpu);
   written.draw_weights(5);
   written.step(source_of(reference), config.batch.sequences);
   SavedCheckpoint const saved = save_checkpoint(
