@@ -34,4 +34,11 @@ StateShard state_shard(const ModelConfig& model, const Layout& layout, int rank)
   return shard;
 }
 
+std::vector<StateShard> state_shards(const ModelConfig& model, const Layout& layout) {
+  std::vector<StateShard> shards;
+  for (int rank = 0; rank < layout.world(); ++rank)
+    shards.push_back(state_shard(model, layout, rank));
+  return shards;
+}
+
 }  // namespace copus

@@ -86,14 +86,6 @@ std::int64_t offset_in(const Box& whole, std::int64_t offset, std::int64_t strid
   return offset + (part.begin[0] - whole.begin[0]) * stride + part.begin[1] - whole.begin[1];
 }
 
-std::vector<StateShard> shards_of(const ModelConfig& model, const Layout& layout) {
-  std::vector<StateShard> shards;
-  for (int rank = 0; rank < layout.world(); ++rank) {
-    shards.push_back(state_shard(model, layout, rank));
-  }
-  return shards;
-}
-
 std::int64_t elements(const std::vector<Copy>& copies, bool local) {
   std::int64_t sum = 0;
   for (const Copy& copy : copies) {
@@ -143,7 +135,7 @@ TransferPlan transfer_plan(std::span<const StateShard> before, std::span<const S
 }
 
 TransferPlan transfer_plan(const ModelConfig& model, const Layout& before, const Layout& after) {
-  return transfer_plan(shards_of(model, before), shards_of(model, after));
+  return transfer_plan(state_shards(model, before), state_shards(model, after));
 }
 
 RankTransfer rank_transfer(const TransferPlan& plan, int rank) {

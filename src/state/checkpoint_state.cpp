@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
@@ -74,8 +75,9 @@ ModelConfig model_from(const json& in, const std::string& directory) {
   return m;
 }
 
-// Every number of the estimator's memory, under its own name: written and read by one list.
+// Every number of a record under its own name: written and read by one list.
 template <class History, class Field>
+requires std::is_same_v<std::remove_const_t<History>, GnsHistory>
 void for_fields(History& h, const Field& field) {
   field("estimates", h.estimates);
   field("tokens", h.tokens);
@@ -98,36 +100,31 @@ void for_fields(History& h, const Field& field) {
   field("double_count_evidence", h.double_count.evidence);
 }
 
-json to_json(const GnsHistory& history) {
+template <class Plan, class Field>
+requires std::is_same_v<std::remove_const_t<Plan>, ChosenPlan>
+void for_fields(Plan& p, const Field& field) {
+  field("dp", p.dp);
+  field("tp", p.tp);
+  field("pp", p.pp);
+  field("virtual_stages", p.virtual_stages);
+  field("zero", p.zero);
+  field("sequence_parallel", p.sequence_parallel);
+  field("micro", p.micro);
+  field("batch", p.batch);
+}
+
+template <class Record>
+json fields_to_json(const Record& record) {
   json out = json::object();
-  for_fields(history, [&](const char* name, const auto& value) { out[name] = value; });
+  for_fields(record, [&](const char* name, const auto& value) { out[name] = value; });
   return out;
 }
 
-GnsHistory gns_from(const json& in) {
-  GnsHistory history;
-  for_fields(history, [&](const char* name, auto& value) { in.at(name).get_to(value); });
-  return history;
-}
-
-json to_json(const ChosenPlan& p) {
-  return {{"dp", p.dp},       {"tp", p.tp},
-          {"pp", p.pp},       {"virtual_stages", p.virtual_stages},
-          {"zero", p.zero},   {"sequence_parallel", p.sequence_parallel},
-          {"micro", p.micro}, {"batch", p.batch}};
-}
-
-ChosenPlan plan_from(const json& in) {
-  ChosenPlan p;
-  in.at("dp").get_to(p.dp);
-  in.at("tp").get_to(p.tp);
-  in.at("pp").get_to(p.pp);
-  in.at("virtual_stages").get_to(p.virtual_stages);
-  in.at("zero").get_to(p.zero);
-  in.at("sequence_parallel").get_to(p.sequence_parallel);
-  in.at("micro").get_to(p.micro);
-  in.at("batch").get_to(p.batch);
-  return p;
+template <class Record>
+Record fields_from(const json& in) {
+  Record record;
+  for_fields(record, [&](const char* name, auto& value) { in.at(name).get_to(value); });
+  return record;
 }
 
 json to_json(const Counters& c) {
@@ -140,8 +137,8 @@ json to_json(const Counters& c) {
           {"beta2_product", c.beta2_product},
           {"skipped_in_a_row", c.skipped_in_a_row},
           {"reference_batch", c.reference_batch},
-          {"gns", to_json(c.gns)},
-          {"plan", to_json(c.plan)}};
+          {"gns", fields_to_json(c.gns)},
+          {"plan", fields_to_json(c.plan)}};
 }
 
 Counters counters_from(const json& in) {
@@ -156,8 +153,8 @@ Counters counters_from(const json& in) {
   c.skipped_in_a_row = in.at("skipped_in_a_row").get<std::int64_t>();
   c.reference_batch = in.at("reference_batch").get<std::int64_t>();
   // Checkpoints from before the noise scale was measured have none.
-  if (in.contains("gns")) c.gns = gns_from(in.at("gns"));
-  if (in.contains("plan")) c.plan = plan_from(in.at("plan"));
+  if (in.contains("gns")) c.gns = fields_from<GnsHistory>(in.at("gns"));
+  if (in.contains("plan")) c.plan = fields_from<ChosenPlan>(in.at("plan"));
   return c;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace copus {
@@ -100,14 +101,14 @@ void exchange_straight(Communicator& ranks, const Streams& outgoing, const Strea
 
 // One buffer for a direction, in equal shares for the peers.
 struct Staging {
-  std::vector<float> room;
-  std::size_t share = 0;  // elements
+  std::unique_ptr<float[]> room;  // not cleared: every element is written before it is read
+  std::size_t share = 0;          // elements
 
   Staging(const Streams& streams, int ranks)
       : share(static_cast<std::size_t>(kMoveStagingBytes / 2 / size_of(DType::f32) / ranks)) {
     std::int64_t most = 0;
     for (auto const& [peer, stream] : streams) most += piece_of(stream);
-    room.resize(static_cast<std::size_t>(most));
+    room = std::make_unique_for_overwrite<float[]>(static_cast<std::size_t>(most));
   }
   std::int64_t piece_of(const Stream& stream) const {
     return std::min(static_cast<std::int64_t>(share), stream.left);
@@ -119,7 +120,7 @@ void exchange_packed(Communicator& ranks, Streams& outgoing, Streams& incoming) 
   Staging out(outgoing, ranks.size()), in(incoming, ranks.size());
   while (true) {
     std::vector<Parcel> sends, receives;
-    float* place = out.room.data();
+    float* place = out.room.get();
     for (auto& [peer, stream] : outgoing) {
       std::int64_t const size = out.piece_of(stream);
       if (size == 0) continue;
@@ -131,7 +132,7 @@ void exchange_packed(Communicator& ranks, Streams& outgoing, Streams& incoming) 
       place += size;
     }
     std::vector<Stream*> arriving;
-    place = in.room.data();
+    place = in.room.get();
     for (auto& [peer, stream] : incoming) {
       std::int64_t const size = in.piece_of(stream);
       if (size == 0) continue;

@@ -1,9 +1,9 @@
 #include "train/adapter.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
+#include "copus/comm/broadcast.h"
 #include "copus/core/config_io.h"
 #include "copus/parallel/params.h"
 
@@ -38,29 +38,6 @@ RunPlan plan_of(const Configuration& configuration) {
   return {configuration.shape.layout, configuration.shape.micro, configuration.batch};
 }
 
-constexpr std::size_t kWords = 9;
-
-std::array<std::int32_t, kWords> words_of(const std::optional<RunPlan>& plan) {
-  if (!plan) return {};
-  const Layout& l = plan->layout;
-  return {1,
-          l.dp,
-          l.tp,
-          l.pp,
-          l.virtual_stages,
-          l.zero,
-          l.sequence_parallel ? 1 : 0,
-          static_cast<std::int32_t>(plan->micro),
-          static_cast<std::int32_t>(plan->batch.value_or(0))};
-}
-
-std::optional<RunPlan> plan_from(const std::array<std::int32_t, kWords>& w) {
-  if (w[0] == 0) return {};
-  RunPlan plan{{w[1], w[2], w[3], w[4], w[5], w[6] != 0}, w[7], {}};
-  if (w[8] > 0) plan.batch = w[8];
-  return plan;
-}
-
 }  // namespace
 
 Adapter::Adapter(const Config& config, const Cluster& cluster, Communicator& world,
@@ -91,11 +68,13 @@ StepShape Adapter::shape_of(const RunPlan& plan) const {
   return {plan.layout, plan.micro, recompute_};
 }
 
-StepLine Adapter::line_of(const RunPlan& plan, std::int64_t batch) const {
+const StepLine& Adapter::line_of(const RunPlan& plan, std::int64_t batch) {
+  if (priced_ && priced_->plan == plan && priced_->batch == batch) return priced_->line;
   StepCost const cost =
       step_cost(config_.model, shape_of(plan), batch / (plan.layout.dp * plan.micro),
                 config_.train.precision, cluster_, stage_sizes(config_.model, plan.layout));
-  return {cost.alpha, cost.beta};
+  priced_ = Priced{plan, batch, {cost.alpha, cost.beta}};
+  return priced_->line;
 }
 
 // The present configuration is always one of the table's, also one that the planner would not have
@@ -109,7 +88,7 @@ const PlanRow& Adapter::row_of(const RunPlan& plan, std::int64_t batch) {
   return table_.back();
 }
 
-std::optional<double> Adapter::predicted_seconds(const RunPlan& plan, std::int64_t batch) const {
+std::optional<double> Adapter::predicted_seconds(const RunPlan& plan, std::int64_t batch) {
   if (world_.rank() != 0) return {};
   std::int64_t const micro_batches = batch / (plan.layout.dp * plan.micro);
   LivePrice const known = price(live_, shape_of(plan), line_of(plan, batch), micro_batches);
@@ -147,9 +126,10 @@ Situation Adapter::situation_of(const Counters& now, const std::optional<GnsRead
 
 // Rank 0's, to everybody.
 std::optional<RunPlan> Adapter::share(std::optional<RunPlan> change) {
-  std::array<std::int32_t, kWords> words = words_of(change);
-  world_.broadcast({words.data(), DType::i32, {static_cast<std::int64_t>(kWords)}}, 0);
-  return plan_from(words);
+  ChosenPlan chosen = change ? chosen_plan(*change) : ChosenPlan{};
+  broadcast_value(world_, chosen, 0);
+  if (chosen.dp == 0) return {};
+  return run_plan(chosen);
 }
 
 Adapter::Outcome Adapter::decide(const Counters& now, const std::optional<GnsReading>& noise,

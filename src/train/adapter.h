@@ -20,7 +20,7 @@ class Adapter {
   Adapter(const Config& config, const Cluster& cluster, Communicator& world, const RunPlan& first);
 
   // What this step is expected to take, in seconds, on rank 0.
-  std::optional<double> predicted_seconds(const RunPlan& plan, std::int64_t batch) const;
+  std::optional<double> predicted_seconds(const RunPlan& plan, std::int64_t batch);
   // On rank 0, after every step but the first in its layout, which touches new memory.
   void observe(const StepRecord& record, const RunPlan& plan);
 
@@ -49,7 +49,7 @@ class Adapter {
 
  private:
   StepShape shape_of(const RunPlan& plan) const;
-  StepLine line_of(const RunPlan& plan, std::int64_t batch) const;
+  const StepLine& line_of(const RunPlan& plan, std::int64_t batch);
   const PlanRow& row_of(const RunPlan& plan, std::int64_t batch);
   Situation situation_of(const Counters& now, const std::optional<GnsReading>& noise,
                          const RunPlan& plan, std::int64_t batch) const;
@@ -68,6 +68,13 @@ class Adapter {
     Decision decision;
     RunPlan before;
   };
+  // The plan that was priced last: every step asks for the present one.
+  struct Priced {
+    RunPlan plan;
+    std::int64_t batch = 0;
+    StepLine line;
+  };
+  std::optional<Priced> priced_;
   std::optional<Last> last_;  // a change of layout that is not settled; on every rank
 };
 

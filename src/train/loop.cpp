@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "copus/backend/make_backend.h"
+#include "copus/comm/broadcast.h"
+#include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/train/resolve.h"
@@ -33,6 +35,38 @@ bool agreed(Communicator& world, const std::vector<std::string>& problems) {
   world.all_reduce(std::span<double>(found), ReduceOp::max);
   if (!problems.empty() && (world.rank() == 0 || found[1] == 0.0)) throw ConfigError(problems);
   return found[0] == 0.0;
+}
+
+// Several ranks run on the CPU in this version, whatever is there.
+bool on_gpu(const Config& config, const Communicator& world) {
+  return world.size() == 1 && config.device != DeviceChoice::cpu && cuda_problem().empty();
+}
+
+bool changes_layout(const Config& config) {
+  return !config.adapt.script.empty() || config.adapt.mode == AdaptMode::act;
+}
+
+// The planner's last choice, out of the checkpoint, takes the place of the configuration's start.
+void go_on_as_chosen(const std::string& checkpoint, const Config& config, Communicator& world,
+                     Log& log, RunPlan& plan) {
+  ChosenPlan chosen;
+  std::string const unreadable =
+      first_problem(world, problem_of([&] {
+                      if (world.rank() == 0)
+                        chosen = read_checkpoint_summary(checkpoint).counters.plan;
+                      return std::string();
+                    }));
+  if (!unreadable.empty()) throw ConfigError(unreadable);
+  broadcast_value(world, chosen, 0);
+  if (chosen.dp == 0) return;
+  std::string const problem = plan_problem(run_plan(chosen), config, world.size());
+  if (!problem.empty()) {
+    log.warn("what the planner had chosen is not possible any more: " + problem);
+    return;
+  }
+  plan = run_plan(chosen);
+  log.info(fmt::format("going on as the planner had chosen: {}, batch {}", to_string(plan.layout),
+                       plan.batch.value_or(config.batch.sequences)));
 }
 
 }  // namespace
@@ -67,26 +101,26 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   if (config.device == DeviceChoice::cuda && !cuda_problem().empty()) {
     problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
   }
+  if (on_gpu(config, world) && changes_layout(config)) {
+    problems.push_back(
+        "adapt: a run on a GPU keeps its layout in this version; accepted here: mode off, log or "
+        "suggest without a script, or device cpu");
+  }
   RunDirectory const directory{config.run_dir};
   if (differ_between_ranks(world, config)) {
     problems.push_back(
         "the ranks were started with different configurations (another file or --set on some "
         "host)");
   }
-  RunInputs inputs = open_inputs(config, options.resume, directory, log, problems);
+  RunInputs inputs = open_inputs(config, options.resume, directory, world, log, problems);
   if (!agreed(world, problems)) return RunEnd::refused;
   if (config.adapt.mode == AdaptMode::act && config.adapt.script.empty() &&
       !inputs.checkpoint.empty()) {
-    ChosenPlan const chosen = read_checkpoint_summary(inputs.checkpoint).counters.plan;
-    std::string const problem =
-        chosen.dp > 0 ? plan_problem(run_plan(chosen), config, world.size()) : "";
-    if (chosen.dp > 0 && problem.empty()) {
-      plan = run_plan(chosen);
-      log.info(fmt::format("going on as the planner had chosen: {}, batch {}",
-                           to_string(plan.layout), plan.batch.value_or(config.batch.sequences)));
-    } else if (chosen.dp > 0) {
-      log.warn("what the planner had chosen is not possible any more: " + problem);
-    }
+    go_on_as_chosen(inputs.checkpoint, config, world, log, plan);
+  }
+  if (config.parallel.virtual_stages.value_or(1) > 1 && plan.layout.pp == 1) {
+    log.warn(fmt::format("parallel.virtual_stages: {} does nothing with one pipeline stage",
+                         *config.parallel.virtual_stages));
   }
   if (plan.layout.world() < world.size()) {
     log.warn(fmt::format("{} of {} ranks are idle: the layout is {}",

@@ -246,14 +246,15 @@ void Run::save(SaveMode mode) {
   const Counters& counters = trainer_.state().counters;
   if (writer_.under_way()) finish_save();  // the second waits for the first
   if (saved_at_ == counters.step) return;
-  std::string const problem = writer_.start(trainer_);
+  bool const wait = mode == SaveMode::now || !config_.checkpoint.async;
+  std::string const problem = writer_.start(trainer_, wait);
   if (!problem.empty()) {
     save_failed_ = problem;
     log_.warn(fmt::format("no checkpoint at step {}: {}", counters.step, problem));
     return;
   }
   saving_step_ = counters.step;
-  if (mode == SaveMode::now || !config_.checkpoint.async) finish_save();
+  if (wait) finish_save();
 }
 
 void Run::finish_save() {

@@ -1,9 +1,9 @@
 #include "train/run_checkpoint.h"
 
 #include <exception>
-#include <type_traits>
 #include <utility>
 
+#include "copus/comm/broadcast.h"
 #include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/state/move_state.h"
@@ -12,37 +12,11 @@
 namespace copus {
 namespace {
 
-// What `body` has thrown, but for a peer's end, which is the run's.
-template <class Body>
-std::string problem_of(const Body& body) {
-  try {
-    body();
-    return "";
-  } catch (const CommError&) {
-    throw;
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-
 TrainState views_of(std::vector<float> (&buffers)[3]) {
   auto const view = [](std::vector<float>& x) {
     return TensorView(x.data(), DType::f32, {static_cast<std::int64_t>(x.size())});
   };
   return {view(buffers[0]), view(buffers[1]), view(buffers[2]), {}};
-}
-
-std::vector<StateShard> shards_of(const ModelConfig& model, const Layout& layout) {
-  std::vector<StateShard> shards;
-  for (int rank = 0; rank < layout.world(); ++rank)
-    shards.push_back(state_shard(model, layout, rank));
-  return shards;
-}
-
-// Rank 0's counters become everybody's.
-void share(Communicator& world, Counters& counters) {
-  static_assert(std::is_trivially_copyable_v<Counters> && sizeof(Counters) % 4 == 0);
-  world.broadcast({&counters, DType::i32, {static_cast<std::int64_t>(sizeof(Counters) / 4)}}, 0);
 }
 
 }  // namespace
@@ -51,20 +25,35 @@ CheckpointWriter::~CheckpointWriter() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Each part's tensors, whole, on the rank that writes it.
-void CheckpointWriter::take_snapshot(Trainer& trainer) {
+// Each part's tensors, whole, on the rank that writes it: where the writing thread reads them.
+StateReader CheckpointWriter::gather(Trainer& trainer, bool wait) {
+  const Layout& layout = trainer.layout();
   auto const rank = static_cast<std::size_t>(trainer.world().rank());
-  shard_ = rank < parts_.size() ? part_shard(model_, parts_[rank]) : StateShard{};
-  for (std::vector<float>& buffer : snapshot_)
-    buffer.resize(static_cast<std::size_t>(shard_.numel));
+  if (layout.world() == 1) {
+    // Rank 0 has them all. What is waited for needs no copy.
+    if (rank > 0) return {};
+    StateShard const whole = state_shard(model_, layout, 0);
+    if (wait) return shard_reader(whole, backend_reader(trainer.backend(), trainer.state()));
+    const TensorView* const live[] = {&trainer.state().master, &trainer.state().m,
+                                      &trainer.state().v};
+    for (std::size_t i = 0; i < 3; ++i) {
+      snapshot_[i].resize(static_cast<std::size_t>(whole.numel));
+      trainer.backend().download(snapshot_[i].data(), *live[i]);
+    }
+    return shard_reader(whole, host_reader(views_of(snapshot_)));
+  }
   std::vector<StateShard> wanted;
   for (const CheckpointPart& part : parts_) wanted.push_back(part_shard(model_, part));
-  TransferPlan const plan = transfer_plan(shards_of(model_, trainer.layout()), wanted);
+  StateShard const mine = rank < wanted.size() ? wanted[rank] : StateShard{};
+  for (std::vector<float>& buffer : snapshot_) buffer.resize(static_cast<std::size_t>(mine.numel));
+  TransferPlan const plan = transfer_plan(state_shards(model_, layout), wanted);
   move_state(trainer.world(), rank_transfer(plan, trainer.world().rank()), trainer.state(),
              views_of(snapshot_));
+  if (rank >= wanted.size()) return {};
+  return shard_reader(mine, host_reader(views_of(snapshot_)));
 }
 
-std::string CheckpointWriter::start(Trainer& trainer) {
+std::string CheckpointWriter::start(Trainer& trainer, bool wait) {
   COPUS_CHECK(!under_way(), "one checkpoint at a time");
   started_ = std::chrono::steady_clock::now();
   Communicator& world = trainer.world();
@@ -73,6 +62,7 @@ std::string CheckpointWriter::start(Trainer& trainer) {
       first_problem(world, problem_of([&] {
                       if (world.rank() == 0)
                         draft_ = std::make_unique<CheckpointDraft>(run_dir_, counters_.step);
+                      return std::string();
                     }));
   if (!problem.empty()) {
     draft_.reset();
@@ -80,19 +70,17 @@ std::string CheckpointWriter::start(Trainer& trainer) {
   }
   model_ = trainer.model();
   parts_ = checkpoint_parts(model_, trainer.layout().world());
-  take_snapshot(trainer);
+  StateReader const read = gather(trainer, wait);
   sums_ = {};
   problem_.clear();
-  done_ = shard_.boxes.empty();
-  if (!done_) {
-    thread_ = std::thread([this, rank = static_cast<std::size_t>(world.rank())] {
-      try {
+  done_ = !read;
+  if (read) {
+    thread_ = std::thread([this, read, rank = static_cast<std::size_t>(world.rank())] {
+      problem_ = problem_of([&] {
         sums_ = write_checkpoint_part(CheckpointDraft::draft_path(run_dir_, counters_.step), model_,
-                                      parts_, rank,
-                                      shard_reader(shard_, host_reader(views_of(snapshot_))));
-      } catch (const std::exception& e) {
-        problem_ = e.what();
-      }
+                                      parts_, rank, read);
+        return std::string();
+      });
       done_ = true;
     });
   }
@@ -133,6 +121,7 @@ CheckpointWriter::Result CheckpointWriter::finish(Communicator& world) {
                                      if (world.rank() == 0)
                                        result.saved = draft_->publish(model_, counters_, parts_,
                                                                       sums, tokenizer_, keep_);
+                                     return std::string();
                                    }));
   }
   draft_.reset();
@@ -150,13 +139,14 @@ void load_run(const std::string& directory, const ModelConfig& model, Trainer& t
   std::exception_ptr failure;
   std::string const problem = problem_of([&] {
     try {
-      if (!trainer.active()) return;
+      if (!trainer.active()) return std::string();
       for (const TensorView& buffer :
            {trainer.state().master, trainer.state().m, trainer.state().v})
         trainer.backend().zero(buffer);  // padding is in no file
       counters =
           load_train_state(directory, model, state_shard(model, trainer.layout(), world.rank()),
                            backend_writer(trainer.backend(), trainer.state()));
+      return std::string();
     } catch (const ConfigError&) {
       failure = std::current_exception();
       throw;
@@ -166,7 +156,7 @@ void load_run(const std::string& directory, const ModelConfig& model, Trainer& t
   if (failure) std::rethrow_exception(failure);
   if (!problem.empty()) throw IoError(problem);
   if (!first.empty()) throw ConfigError(std::vector<std::string>{});
-  share(world, counters);
+  broadcast_value(world, counters, 0);
   counters.seed = seed;
   trainer.state().counters = counters;
   trainer.take_master();

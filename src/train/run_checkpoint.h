@@ -14,9 +14,10 @@
 
 namespace copus {
 
-// One run's. Every rank makes it and calls its functions together with the others. A save first
-// gathers each part of the model on the rank that writes it: a snapshot of about the state divided
-// by the ranks, in host memory that is kept for the next one.
+// One run's. Every rank makes it and calls its functions together with the others. A save of
+// several ranks first gathers each part of the model on the rank that writes it: a snapshot of
+// about the state divided by the ranks, in host memory that is kept for the next one. One rank
+// takes a snapshot where it does not wait.
 class CheckpointWriter {
  public:
   CheckpointWriter(std::string run_dir, TokenizerIdentity tokenizer, std::int64_t keep)
@@ -24,8 +25,9 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   // Starts to write the trainer's present state, on a thread of its own. None may be under way.
-  // Returns a problem that keeps it from starting, the same on every rank, or "".
-  std::string start(Trainer& trainer);
+  // `wait`: finish follows before the state changes. Returns a problem that keeps it from starting,
+  // the same on every rank, or "".
+  std::string start(Trainer& trainer, bool wait);
   bool under_way() const { return parts_.size() > 0; }
   // Whether this rank's files are written (or have failed).
   bool written() const { return under_way() && done_; }
@@ -40,7 +42,7 @@ class CheckpointWriter {
   Result finish(Communicator& world);
 
  private:
-  void take_snapshot(Trainer& trainer);
+  StateReader gather(Trainer& trainer, bool wait);
   std::vector<PartSums> share_sums(Communicator& world) const;
 
   std::string run_dir_;
@@ -51,7 +53,6 @@ class CheckpointWriter {
   ModelConfig model_;
   Counters counters_;
   std::unique_ptr<CheckpointDraft> draft_;  // rank 0
-  StateShard shard_;
   std::vector<float> snapshot_[3];
   PartSums sums_;
   std::string problem_;  // of the writing thread

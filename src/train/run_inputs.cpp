@@ -2,17 +2,54 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "copus/comm/broadcast.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/data/tokenizer.h"
 
 namespace copus {
 
-RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run, Log& log,
-                      std::vector<std::string>& problems) {
+namespace {
+
+// On rank 0: the newest complete one, or "" and why not.
+std::string find_checkpoint(const std::string& run_dir, Log& log,
+                            std::vector<std::string>& problems) {
+  FoundCheckpoint found = newest_complete(run_dir);
+  if (!found.directory.empty()) {
+    for (const std::string& reason : found.rejected) log.warn(reason);
+  } else if (found.rejected.empty()) {
+    log.info("no checkpoint to resume from yet: starting with the first step");
+  } else {
+    // Starting over would overwrite the record of what was trained.
+    problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run_dir));
+    problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
+  }
+  return found.directory;
+}
+
+// The same on every rank, whatever each can see: what follows must not depend on that.
+std::string agreed_checkpoint(const std::string& run_dir, bool search, Communicator& world,
+                              Log& log, std::vector<std::string>& problems) {
+  std::string const mine =
+      search && world.rank() == 0 ? find_checkpoint(run_dir, log, problems) : "";
+  std::string const directory = broadcast_text(world, mine, 0);
+  if (!directory.empty() && !std::filesystem::exists(directory)) {
+    problems.push_back(fmt::format(
+        "--resume: {} is not to be seen from rank {}: run_dir must lie on a file system that all "
+        "hosts share",
+        directory, world.rank()));
+  }
+  return directory;
+}
+
+}  // namespace
+
+RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run,
+                      Communicator& world, Log& log, std::vector<std::string>& problems) {
   RunInputs inputs;
   auto const collect = [&](auto&& body) {
     try {
@@ -31,18 +68,8 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
     inputs.val.emplace(config.data.val, config.model.seq_len, config.model.vocab,
                        config.train.eval_tokens, "val-", log);
   });
-  if (resume && directory.empty()) {
-    FoundCheckpoint found = newest_complete(run.path);
-    inputs.checkpoint = std::move(found.directory);
-    if (!inputs.checkpoint.empty()) {
-      for (const std::string& reason : found.rejected) log.warn(reason);
-    } else if (found.rejected.empty()) {
-      log.info("no checkpoint to resume from yet: starting with the first step");
-    } else {
-      // Starting over would overwrite the record of what was trained.
-      problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run.path));
-      problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
-    }
+  if (resume) {
+    inputs.checkpoint = agreed_checkpoint(run.path, directory.empty(), world, log, problems);
   }
   if (inputs.checkpoint.empty() && !config.model.from.empty()) {
     collect([&] { inputs.weights.emplace(config.model.from, config.model); });

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "copus/comm/communicator.h"
 #include "copus/core/config.h"
 #include "copus/core/log.h"
 #include "copus/data/loader.h"
@@ -19,9 +20,10 @@ struct RunInputs {
   std::string checkpoint;          // to resume from, or empty
 };
 
-// Collects what is wrong into `problems`; the run must not start unless that stays empty.
-RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run, Log& log,
-                      std::vector<std::string>& problems);
+// Every rank calls it. Collects what is wrong into `problems`; the run must not start unless that
+// stays empty on all. Rank 0 looks for the checkpoint to resume from, and compares checksums.
+RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run,
+                      Communicator& world, Log& log, std::vector<std::string>& problems);
 
 // Whose ids the data holds; the end of text is known for the tokenizers this program has.
 TokenizerIdentity tokenizer_of(const Loader& data);

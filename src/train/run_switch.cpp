@@ -14,10 +14,10 @@ namespace {
 
 nlohmann::json as_json(const RunPlan& plan, std::int64_t batch) {
   const Layout& layout = plan.layout;
-  return {{"dp", layout.dp},     {"tp", layout.tp},
-          {"pp", layout.pp},     {"virtual_stages", layout.virtual_stages},
-          {"zero", layout.zero}, {"micro_batch", plan.micro},
-          {"batch", batch}};
+  return {{"dp", layout.dp},           {"tp", layout.tp},
+          {"pp", layout.pp},           {"virtual_stages", layout.virtual_stages},
+          {"zero", layout.zero},       {"sequence_parallel", layout.sequence_parallel},
+          {"micro_batch", plan.micro}, {"batch", batch}};
 }
 
 nlohmann::json seconds_of(const SwitchRecord& record) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 
 #include "copus/comm/vote.h"
@@ -38,23 +37,6 @@ struct Trainer::SwitchWork {
     if (request.on_phase) request.on_phase(phase);
   }
 };
-
-namespace {
-
-// What a phase has thrown, as its problem. A dead peer is nobody's problem to report: it ends the
-// run.
-template <class Body>
-std::string problem_of(const Body& body) {
-  try {
-    return body();
-  } catch (const CommError&) {
-    throw;
-  } catch (const std::exception& e) {
-    return *e.what() != '\0' ? e.what() : "an exception without words";
-  }
-}
-
-}  // namespace
 
 std::string Trainer::plan_switch(SwitchWork& work) {
   work.enter(SwitchPhase::plan);
@@ -157,7 +139,7 @@ void Trainer::swap_engines(SwitchWork& work) {
   mesh_ = *work.mesh;
   micro_ = work.request.micro;
   memory_ = work.memory;
-  state_.counters.gns.double_count = {};  // another layout counts its parameters anew
+  state_.counters.gns.layout_changed();
   adopt(std::move(work.engine));
   if (active()) engine_->take_master();
   old.reset();

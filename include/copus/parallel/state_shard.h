@@ -25,5 +25,7 @@ struct StateShard {
 // elements; under ZeRO-1 they are the rank's pieces of the buckets, one behind the other. A rank
 // beyond the layout's world holds nothing.
 StateShard state_shard(const ModelConfig& model, const Layout& layout, int rank);
+// Of every rank of the layout.
+std::vector<StateShard> state_shards(const ModelConfig& model, const Layout& layout);
 
 }  // namespace copus

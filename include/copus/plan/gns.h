@@ -41,6 +41,9 @@ struct GnsHistory {
   AverageNoise trace_noise, signal_noise, covariance;
   double unit_share = 0.0;  // as weight_share, of the weights in the units
   DoubleCountCheck double_count;
+
+  // Another layout counts its parameters anew; the averages stay.
+  void layout_changed() { double_count = {}; }
   bool operator==(const GnsHistory&) const = default;
 };
 
@@ -80,8 +83,6 @@ class GnsEstimator {
   // not finite change nothing.
   GnsReading observe(const StepNorms& norms, std::int64_t tokens);
   GnsReading reading() const;
-  // Another layout counts its parameters anew; the averages stay.
-  void layout_changed() { history_.double_count = {}; }
 
   const GnsHistory& history() const { return history_; }
 

@@ -107,7 +107,9 @@ TEST_CASE("a change of batch or layout leaves the estimate where it was") {
   };
   for (int i = 0; i < 10; ++i) step(8.0);
   for (double sequences : {64.0, 16.0, 1024.0, 4.0}) {
-    estimator.layout_changed();
+    GnsHistory history = estimator.history();
+    history.layout_changed();
+    estimator = GnsEstimator(5000.0, 0.9, history);
     GnsReading const reading = step(sequences);
     CHECK(reading.state == GnsState::warm);
     CHECK(*reading.trace == Approx(60.0).epsilon(1e-9));
@@ -335,7 +337,9 @@ TEST_CASE("a double count shows in the reading, and another layout starts afresh
   for (int step = 1; step <= 200; ++step)
     reading = estimator.observe(draw(problem, cut, normal, wrong), 8 * kLength * step);
   CHECK(reading.double_count);
-  estimator.layout_changed();
+  GnsHistory history = estimator.history();
+  history.layout_changed();
+  estimator = GnsEstimator(kForever, 0.9, history);
   CHECK_FALSE(estimator.reading().double_count);
   CHECK(estimator.history().estimates == 200);
   CHECK_FALSE(show(estimator, problem, cut, 200, normal).double_count);
