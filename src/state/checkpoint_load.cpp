@@ -242,7 +242,6 @@ Counters load_train_state(const std::string& directory, const FlatModel& model,
     std::string problem = file_problem(directory, name, sum, Depth::contents);
     if (!problem.empty()) throw ConfigError(std::move(problem));
   }
-  load_model_weights(directory, model, write);
   return load_train_state(directory, model.config, shard_of(model), write);
 }
 

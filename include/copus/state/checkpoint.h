@@ -1,9 +1,10 @@
 // Checkpoints: TrainState on disk, free of any layout, complete or not there at all.
 //
-// RUN/checkpoints/step-00000100/ holds model.safetensors (fp32 master weights) and config.json, so
-// that the directory is itself a Hugging Face model; optimizer-00001.safetensors (logical names +
-// ".m", ".v"); and state.json: format, counters, model, sizes and checksums of the other files.
-// `latest` is a link to the newest. One rank that holds the whole model writes and reads here.
+// RUN/checkpoints/step-00000100/ holds model.safetensors (fp32 master weights; or parts and their
+// index) and config.json, so that the directory is itself a Hugging Face model;
+// optimizer-00001.safetensors and on (logical names + ".m", ".v"); and state.json: format,
+// counters, model, sizes and checksums of the other files. `latest` is a link to the newest.
+// Several ranks write by state/checkpoint_draft.h; here one that holds the whole model does.
 #pragma once
 #include <cstdint>
 #include <functional>

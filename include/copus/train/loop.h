@@ -25,7 +25,8 @@ struct TrainOptions {
 enum class RunEnd { done, failed, stopped, refused };
 
 // Every rank of `world` calls it. Checks everything that can be checked before anything is written
-// (ConfigError), then trains until train.tokens. Rank 0 alone writes the run directory.
+// (ConfigError), then trains until train.tokens. Rank 0 writes the run directory, every
+// rank its part of a checkpoint.
 RunEnd train(Config config, const TrainOptions& options, Communicator& world);
 
 }  // namespace copus
