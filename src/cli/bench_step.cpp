@@ -34,7 +34,6 @@ Config config_of(const BenchStepFlags& flags) {
   config.parallel = flags.parallel;
   if (flags.noise_every > 0) {
     config.adapt.mode = AdaptMode::log;
-    config.gns.every_steps = flags.noise_every;
   }
   return config;
 }
@@ -68,9 +67,25 @@ nlohmann::json as_json(const std::vector<StepGroup>& groups) {
   return list;
 }
 
+// The share of a run's time, by the operations that measuring adds.
+double noise_share(const NoiseScaleCost& cost, double step_seconds, std::int64_t every) {
+  return cost.added_seconds / (step_seconds * static_cast<double>(every));
+}
+
+nlohmann::json as_json(const NoiseScaleCost& cost, double step_seconds, std::int64_t every) {
+  return {{"every_steps", every},
+          {"measuring_step_seconds", cost.measuring_seconds},
+          {"paired_ratio", cost.paired_ratio},
+          {"added_seconds", cost.added_seconds},
+          {"share", noise_share(cost, step_seconds, every)}};
+}
+
 nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const Layout& layout,
                        const StepBench& bench) {
+  nlohmann::json noise;
+  if (bench.noise_scale) noise = as_json(*bench.noise_scale, bench.step_seconds, flags.noise_every);
   return {{"model", flags.model.model},
+          {"noise_scale", noise},
           {"batch", flags.model.batch},
           {"micro_batch", bench.micro},
           {"seq_len", flags.model.seq_len},
@@ -107,6 +122,14 @@ void print_groups(const StepBench& bench) {
   }
 }
 
+void print_noise(const NoiseScaleCost& cost, double step_seconds, std::int64_t every) {
+  fmt::print(
+      "noise scale: {:.1f} ms of operations in a step that measures it, {:.2f} % of the time at "
+      "every {} steps; such steps took {:.3f} of their neighbours' time (median)\n",
+      1e3 * cost.added_seconds, 100.0 * noise_share(cost, step_seconds, every), every,
+      cost.paired_ratio);
+}
+
 std::string rate_of(const StepPart& part) {
   if (part.rate <= 0.0) return "";
   std::string const text =
@@ -131,6 +154,7 @@ void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layou
              human_bytes(static_cast<double>(bench.planned_bytes)),
              human_bytes(static_cast<double>(bench.peak_memory_bytes)));
   if (layout.world() > 1) print_groups(bench);
+  if (bench.noise_scale) print_noise(*bench.noise_scale, bench.step_seconds, flags.noise_every);
   fmt::print("{:<24}{:>10}{:>8}{:>16}{:>10}\n", "part", "ms", "share", "rate", "of limit");
   for (const StepPart& part : bench.parts) {
     fmt::print("{:<24}{:>10.2f}{:>6.1f} %  {}\n", part.name, 1e3 * part.seconds, 100.0 * part.share,
@@ -192,7 +216,8 @@ void add_bench_step(CLI::App& bench) {
   add_layout_options(*command, flags->parallel);
   command
       ->add_option("--noise-scale", flags->noise_every,
-                   "Measure the noise scale every so many steps; 0: never")
+                   "Also show what measuring the noise scale costs at every so many steps, from "
+                   "steps with and without in turn; 0: no")
       ->capture_default_str()
       ->check(whole_from(0));
   command->add_option("--steps", flags->steps, "Steps to take the median of")

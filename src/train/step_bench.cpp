@@ -1,10 +1,14 @@
 #include "copus/train/step_bench.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "copus/backend/machine.h"
 #include "copus/backend/timed_backend.h"
+#include "copus/core/error.h"
 #include "copus/core/median.h"
 #include "copus/parallel/flops.h"
 #include "copus/train/metrics.h"
@@ -66,11 +70,12 @@ std::vector<StepGroup> per_step(const std::vector<StepGroup>& before,
   return groups;
 }
 
-std::vector<StepPart> parts_of(const TimedBackend& timed, const std::vector<StepGroup>& groups,
-                               double total, int steps, const Limits& limits) {
+std::vector<StepPart> parts_of(const std::map<std::string, PartTotals>& totals_of_parts,
+                               const std::vector<StepGroup>& groups, double total, int steps,
+                               const Limits& limits) {
   std::vector<StepPart> parts;
   double booked = 0.0;
-  for (auto const& [name, totals] : timed.parts()) {
+  for (auto const& [name, totals] : totals_of_parts) {
     bool const flops = totals.flops > 0.0;
     parts.push_back({name, totals.seconds / steps, totals.seconds / total,
                      (flops ? totals.flops : totals.bytes) / totals.seconds,
@@ -91,36 +96,101 @@ std::vector<StepPart> parts_of(const TimedBackend& timed, const std::vector<Step
   return parts;
 }
 
+using Parts = std::map<std::string, PartTotals>;
+
+void add_difference(Parts& sum, const Parts& before, const Parts& after) {
+  for (auto const& [name, totals] : after) {
+    auto const found = before.find(name);
+    PartTotals const from = found == before.end() ? PartTotals{} : found->second;
+    PartTotals& to = sum[name];
+    to.seconds += totals.seconds - from.seconds;
+    to.flops += totals.flops - from.flops;
+    to.bytes += totals.bytes - from.bytes;
+    to.calls += totals.calls - from.calls;
+  }
+}
+
+double added_seconds(const Parts& without, const Parts& with) {
+  double seconds = 0.0;
+  for (auto const& [name, totals] : with) {
+    auto const found = without.find(name);
+    PartTotals const from = found == without.end() ? PartTotals{} : found->second;
+    if (totals.calls > from.calls) seconds += totals.seconds - from.seconds;
+  }
+  return seconds;
+}
+
+std::vector<double> seconds_of(const std::vector<StepRecord>& steps) {
+  std::vector<double> seconds;
+  for (const StepRecord& step : steps) seconds.push_back(step.seconds);
+  return seconds;
+}
+
+// Steps of one kind, and what their operations took while those were timed.
+struct Steps {
+  std::vector<StepRecord> records;
+  Parts parts;
+};
+
+double median_ratio(const Steps& with, const Steps& without) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < with.records.size(); ++i)
+    ratios.push_back(with.records[i].seconds / without.records[i].seconds);
+  return median(ratios);
+}
+
+void check_noise_scale(const Config& config, const Layout& layout, std::int64_t micro) {
+  if (config.batch.sequences > layout.dp * micro) return;
+  if (layout.dp > 1) return;
+  throw ConfigError(fmt::format(
+      "the noise scale of a batch of {} cannot be measured: it is one micro-batch of {} on one "
+      "data-parallel rank; take smaller micro-batches, a larger batch or more dp",
+      config.batch.sequences, micro));
+}
+
 }  // namespace
 
-StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
+StepBench bench_step(const Config& asked, Communicator& world, const Layout& layout,
                      Backend& backend, int steps) {
+  Config config = asked;
+  std::int64_t const micro = choose_micro(config, layout);
+  bool const pairs = measures_noise_scale(config);
+  if (pairs) check_noise_scale(config, layout, micro);
+  config.gns.every_steps = 2;  // the even steps
   Limits const here = limits_here(world, layout, backend), all = sum_of(world, here);
   TimedBackend timed(backend);
   timed.pause();
-  Trainer trainer(config, world, layout, choose_micro(config, layout), timed);
+  Trainer trainer(config, world, layout, micro, timed);
   trainer.draw_weights(config.train.seed);
   SampleSource const tokens = made_up_tokens(config.model.vocab);
-  auto const run = [&](int count) {
-    std::vector<StepRecord> records;
-    for (int i = 0; i < count; ++i) records.push_back(trainer.step(tokens, config.batch.sequences));
-    return records;
+  auto const step_into = [&](Steps& steps_of_kind) {
+    Parts const before = timed.parts();
+    steps_of_kind.records.push_back(trainer.step(tokens, config.batch.sequences));
+    add_difference(steps_of_kind.parts, before, timed.parts());
+  };
+  auto const run = [&](int count, Steps& plain, Steps& measuring) {
+    for (int i = 0; i < count; ++i) {
+      step_into(plain);
+      if (pairs) step_into(measuring);
+    }
   };
   auto const groups_now = [&] {
     return trainer.active() ? groups_of(trainer.mesh()) : std::vector<StepGroup>{};
   };
-  run(2);
+  int const all_steps = pairs ? 2 * steps : steps;
+  Steps warm_up, plain, measuring, plain_by_part, measuring_by_part;
+  step_into(warm_up);
+  step_into(warm_up);
   std::vector<StepGroup> const at_start = groups_now();
-  std::vector<StepRecord> const records = run(steps);
+  run(steps, plain, measuring);
   std::vector<StepGroup> const whole = groups_now();
   // The parts come from steps of their own: waiting for each operation costs a GPU its overlap.
   timed.resume();
-  std::vector<StepRecord> const by_part = run(steps);
+  run(steps, plain_by_part, measuring_by_part);
 
   StepBench result;
-  std::vector<double> seconds;
-  for (const StepRecord& record : records) seconds.push_back(record.seconds);
-  result.micro = trainer.micro();
+  std::vector<double> const seconds = seconds_of(plain.records);
+  result.micro = micro;
   result.step_seconds = median(seconds);
   result.fastest_seconds = *std::min_element(seconds.begin(), seconds.end());
   result.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
@@ -131,12 +201,18 @@ StepBench bench_step(const Config& config, Communicator& world, const Layout& la
   result.mfu = result.tokens_per_second * flops_per_token(config.model) / all.flops;
   result.planned_bytes = trainer.memory().total();
   result.peak_memory_bytes = peak_memory_bytes();
-  result.compute = median_of(records, &StepRecord::compute);
-  result.communication = median_of(records, &StepRecord::communication);
-  result.groups = per_step(at_start, whole, steps);
+  result.compute = median_of(plain.records, &StepRecord::compute);
+  result.communication = median_of(plain.records, &StepRecord::communication);
+  result.groups = per_step(at_start, whole, all_steps);
   double total = 0.0;
-  for (const StepRecord& record : by_part) total += record.seconds;
-  result.parts = parts_of(timed, per_step(whole, groups_now(), steps), total, steps, here);
+  for (double const taken : seconds_of(plain_by_part.records)) total += taken;
+  result.parts =
+      parts_of(plain_by_part.parts, per_step(whole, groups_now(), all_steps), total, steps, here);
+  if (pairs) {
+    result.noise_scale =
+        NoiseScaleCost{median(seconds_of(measuring.records)), median_ratio(measuring, plain),
+                       added_seconds(plain_by_part.parts, measuring_by_part.parts) / steps};
+  }
   return result;
 }
 

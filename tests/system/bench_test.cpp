@@ -61,6 +61,24 @@ TEST_CASE("bench refuses by name what these ranks cannot measure, all mistakes a
   CHECK(here.copus("bench step --recompute half").code == 2);
 }
 
+TEST_CASE("bench step books what the noise scale adds, and refuses a batch that has none to show") {
+  Workspace const here;
+  std::string const tiny = "bench step --seq-len 8 --batch 2 --steps 1 --threads 1 --noise-scale 4";
+  Outcome const outcome = here.copus(tiny + " --micro 1 --json");
+  REQUIRE(outcome.code == 0);
+  nlohmann::json const result = nlohmann::json::parse(outcome.out);
+  nlohmann::json const noise = result["noise_scale"];
+  CHECK(noise["every_steps"] == 4);
+  double const added = noise["added_seconds"], step = result["step_seconds"];
+  CHECK(added > 0.0);
+  CHECK(noise["share"].get<double>() == Approx(added / step / 4));
+  CHECK(noise["paired_ratio"].get<double>() ==
+        Approx(noise["measuring_step_seconds"].get<double>() / step));
+  Outcome const one = here.copus(tiny + " --micro 2");
+  CHECK(one.code == 2);
+  CHECK(all_in(one.err, {"batch of 2", "one micro-batch of 2"}));
+}
+
 TEST_CASE("bench switch names each part of a ring that is no layout, or not one of this model") {
   Workspace const here;
   Outcome const words = here.copus("bench switch --model gpt2-124 --ring '2,2;1,x,1;2,1,1,7'");

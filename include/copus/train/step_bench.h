@@ -1,5 +1,6 @@
 // One training step, timed whole and by part, on made-up tokens.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,16 @@ struct StepGroup {
   GroupTraffic traffic;
 };
 
+// What measuring the noise scale costs a step that does it, from steps with and without in turn.
+struct NoiseScaleCost {
+  double measuring_seconds =
+      0.0;                    // median of the steps that measure; step_seconds: of those without
+  double paired_ratio = 1.0;  // median over neighbours of with / without
+  // Seconds a step in the operations that measuring adds, timed one by one: steadier than the
+  // difference of whole steps, which a busy machine drowns.
+  double added_seconds = 0.0;
+};
+
 struct StepBench {
   std::int64_t micro = 0;
   double tokens_per_second = 0.0, step_seconds = 0.0;  // medians; of the whole group
@@ -44,10 +55,13 @@ struct StepBench {
   // Slowest first; the last, "other", is what no operation accounts for: mostly the sums over dp
   // that the backward did not hide, gathering weights, and waiting for other ranks.
   std::vector<StepPart> parts;
+  std::optional<NoiseScaleCost> noise_scale;  // where the config measures it
 };
 
-// config: model, batch.sequences, batch.micro, parallel.recompute. Two steps to warm up, `steps`
-// timed whole, then as many by operation. Every rank of the world calls it; the result is rank 0's.
+// config: model, batch.sequences, batch.micro, parallel.recompute, adapt.mode. Two steps to warm
+// up, `steps` timed whole, then as many by operation; where the noise scale is measured, each with
+// a step that measures it beside it. Every rank of the world calls it; the result is rank 0's.
+// ConfigError where the noise scale is asked for and one micro-batch makes the batch.
 StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
                      Backend& backend, int steps);
 
