@@ -69,6 +69,10 @@ class Moments {
   void read(const Param& param, const char* suffix, const Box& box, std::span<float> out) const {
     std::string const name = param.name + suffix;
     const SafetensorsFile& file = files_[file_of_.at(name)];
+    if (box.size[1] == param.size[1]) {
+      file.read_f32(name, box.begin[0] * param.size[1], out);
+      return;
+    }
     auto const width = static_cast<std::size_t>(box.size[1]);
     for (std::int64_t row = 0; row < box.size[0]; ++row) {
       file.read_f32(name, (box.begin[0] + row) * param.size[1] + box.begin[1],

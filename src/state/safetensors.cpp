@@ -2,10 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -36,13 +37,31 @@ float f32_from_f16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
 }
 
-// The data may start at any byte (another writer need not have padded the header).
+// `bytes` bytes from `offset` on. By pread and not through a mapping: mapped pages would count as
+// this process's memory, and a file cut short while it is read would be a signal, not an error.
+void read_at(int fd, const std::string& path, std::int64_t offset, void* to, std::size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    ssize_t const got = ::pread(fd, at, bytes, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_io_error("cannot read", path);
+    if (got == 0) throw IoError(fmt::format("{}: became shorter while it was read", path));
+    at += got;
+    offset += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
 template <class Convert>
-void convert_halves(const std::byte* from, std::span<float> out, Convert convert) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint16_t bits = 0;
-    std::memcpy(&bits, from + 2 * i, 2);
-    out[i] = convert(bits);
+void read_halves(int fd, const std::string& path, std::int64_t offset, std::span<float> out,
+                 Convert convert) {
+  std::array<std::uint16_t, 8192> bits;
+  while (!out.empty()) {
+    std::size_t const count = std::min(out.size(), bits.size());
+    read_at(fd, path, offset, bits.data(), 2 * count);
+    for (std::size_t i = 0; i < count; ++i) out[i] = convert(bits[i]);
+    out = out.subspan(count);
+    offset += static_cast<std::int64_t>(2 * count);
   }
 }
 
@@ -54,48 +73,37 @@ std::int64_t TensorEntry::numel() const {
   return n;
 }
 
-struct SafetensorsFile::Map {
+struct SafetensorsFile::Opened {
   std::string path;
   SafetensorsHeader header;
-  std::byte* bytes = nullptr;
-  std::size_t size = 0;
+  int fd = -1;
   std::int64_t data_begin = 0;
 
-  ~Map() {
-    if (bytes != nullptr) ::munmap(bytes, size);
+  ~Opened() {
+    if (fd >= 0) ::close(fd);
   }
 };
 
-SafetensorsFile::SafetensorsFile(std::unique_ptr<Map> map) : map_(std::move(map)) {}
+SafetensorsFile::SafetensorsFile(std::unique_ptr<Opened> file) : file_(std::move(file)) {}
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
-  auto map = std::make_unique<Map>();
-  map->path = path;
-  int const fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw_io_error("cannot open", path);
+  auto file = std::make_unique<Opened>();
+  file->path = path;
+  file->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file->fd < 0) throw_io_error("cannot open", path);
   struct stat info = {};
-  bool const known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (known && info.st_size >= kLengthBytes) {
-    map->size = static_cast<std::size_t>(info.st_size);
-    void* const mapped = ::mmap(nullptr, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
-    int const code = errno;
-    ::close(fd);
-    errno = code;
-    if (mapped == MAP_FAILED) throw_io_error("cannot map", path);
-    map->bytes = static_cast<std::byte*>(mapped);
-  } else {
-    ::close(fd);
-    if (!known) throw IoError(fmt::format("cannot read {}: not a regular file", path));
+  if (::fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
+    throw IoError(fmt::format("cannot read {}: not a regular file", path));
+  if (info.st_size < kLengthBytes) {
     throw ConfigError(
         fmt::format("{}: not a valid safetensors file: {} bytes, shorter than its length field",
                     path, info.st_size));
   }
-
   std::uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, map->bytes, sizeof header_bytes);
-  auto const after_length = static_cast<std::int64_t>(map->size) - kLengthBytes;
+  read_at(file->fd, path, 0, &header_bytes, sizeof header_bytes);
+  std::int64_t const after_length = info.st_size - kLengthBytes;
   if (header_bytes > static_cast<std::uint64_t>(after_length) ||
       header_bytes > static_cast<std::uint64_t>(kMaxSafetensorsHeaderBytes)) {
     throw ConfigError(fmt::format(
@@ -104,45 +112,45 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
         path, header_bytes, after_length, kMaxSafetensorsHeaderBytes));
   }
   auto const length = static_cast<std::int64_t>(header_bytes);
-  map->data_begin = kLengthBytes + length;
-  map->header = parse_safetensors_header(
-      {reinterpret_cast<const char*>(map->bytes) + kLengthBytes, static_cast<std::size_t>(length)},
-      after_length - length, path);
-  return SafetensorsFile(std::move(map));
+  file->data_begin = kLengthBytes + length;
+  std::string text(header_bytes, '\0');
+  read_at(file->fd, path, kLengthBytes, text.data(), text.size());
+  file->header = parse_safetensors_header(text, after_length - length, path);
+  return SafetensorsFile(std::move(file));
 }
 
 const std::map<std::string, TensorEntry>& SafetensorsFile::tensors() const {
-  return map_->header.tensors;
+  return file_->header.tensors;
 }
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
-  return map_->header.metadata;
+  return file_->header.metadata;
 }
 const std::string& SafetensorsFile::path() const {
-  return map_->path;
+  return file_->path;
 }
 
 void SafetensorsFile::read_f32(const std::string& name, std::int64_t first,
                                std::span<float> out) const {
-  auto const found = map_->header.tensors.find(name);
-  if (found == map_->header.tensors.end()) {
-    throw ConfigError(fmt::format("{}: has no tensor \"{}\"", map_->path, name));
+  auto const found = file_->header.tensors.find(name);
+  if (found == file_->header.tensors.end()) {
+    throw ConfigError(fmt::format("{}: has no tensor \"{}\"", file_->path, name));
   }
   const TensorEntry& entry = found->second;
   auto const count = static_cast<std::int64_t>(out.size());
   COPUS_CHECK(first >= 0 && count <= entry.numel() - first,
               fmt::format("a read of \"{}\" stays inside it", name));
   if (out.empty()) return;
-  const std::byte* const from =
-      map_->bytes + map_->data_begin + entry.begin + first * safetensors_element_bytes(entry.dtype);
+  std::int64_t const offset =
+      file_->data_begin + entry.begin + first * safetensors_element_bytes(entry.dtype);
   if (entry.dtype == "F32") {
-    std::memcpy(out.data(), from, out.size_bytes());
+    read_at(file_->fd, file_->path, offset, out.data(), out.size_bytes());
   } else if (entry.dtype == "BF16") {
-    convert_halves(from, out, math::from_bf16);
+    read_halves(file_->fd, file_->path, offset, out, math::from_bf16);
   } else if (entry.dtype == "F16") {
-    convert_halves(from, out, f32_from_f16);
+    read_halves(file_->fd, file_->path, offset, out, f32_from_f16);
   } else {
     throw ConfigError(fmt::format("{}: tensor \"{}\" is {}; F32, BF16 and F16 can be read",
-                                  map_->path, name, entry.dtype));
+                                  file_->path, name, entry.dtype));
   }
 }
 

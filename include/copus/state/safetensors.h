@@ -29,13 +29,14 @@ class SafetensorsFile {
   const std::map<std::string, TensorEntry>& tensors() const;
   const std::map<std::string, std::string>& metadata() const;
   const std::string& path() const;
-  // Elements [first, first + out.size()) of a tensor, converted to f32 (F32, BF16, F16).
+  // Elements [first, first + out.size()) of a tensor, converted to f32 (F32, BF16, F16). Any thread
+  // may call it. Takes no memory beyond `out`. IoError where the file has become shorter.
   void read_f32(const std::string& name, std::int64_t first, std::span<float> out) const;
 
  private:
-  struct Map;
-  explicit SafetensorsFile(std::unique_ptr<Map> map);
-  std::unique_ptr<Map> map_;
+  struct Opened;
+  explicit SafetensorsFile(std::unique_ptr<Opened> file);
+  std::unique_ptr<Opened> file_;
 };
 
 // Writes tensors of one type, F32 or BF16, in the given order; the sizes are known before the

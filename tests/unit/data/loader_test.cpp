@@ -134,7 +134,9 @@ TEST_CASE(
   CHECK(epochs[0] != epochs[2]);
 }
 
-TEST_CASE("R1, R3, L6: a sample depends on its number and the seed alone, in any epoch and shard") {
+TEST_CASE(
+    "R1, R2, R3, R4, R6, L6: a sample depends on its number and the seed alone, in any epoch and "
+    "shard") {
   TempFolder const folder;
   write_shard(folder / "d/train-00000.bin", counting(90));
   write_shard(folder / "d/train-00001.bin", counting(71, 90));

@@ -139,6 +139,26 @@ TEST_CASE("a missing file and a directory are the world's failure") {
   CHECK_THROWS_AS(SafetensorsFile::open(folder.path), IoError);
 }
 
+TEST_CASE("a file cut short while it is read is an error that names it") {
+  TempFolder const folder;
+  std::string const path = folder / "x.safetensors";
+  SafetensorsWriter writer(path, {{"a", {4096}}, {"b", {4096}}}, {});
+  writer.append(std::vector<float>(8192, 1.0f));
+  writer.finish();
+  SafetensorsFile const file = SafetensorsFile::open(path);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 4096 * 4 - 100);
+  std::vector<float> out(4096);
+  for (const char* name : {"a", "b"}) {
+    try {
+      file.read_f32(name, 0, out);
+      FAIL("read beyond the end");
+    } catch (const IoError& error) {
+      CHECK(names(error.what(), path));
+      CHECK(names(error.what(), "shorter"));
+    }
+  }
+}
+
 TEST_CASE("every bf16 and f16 pattern becomes exactly its value in f32") {
   TempFolder const folder;
   std::string data;
