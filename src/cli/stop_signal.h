@@ -4,7 +4,8 @@
 
 namespace copus {
 
-// From now on the first of these signals is remembered, and a second ends the process at once.
+// From now on the first of these signals is remembered, and a second, half a second later or more,
+// ends the process at once.
 void catch_stop_signals();
 // The signal that has come, or 0. Any thread.
 int stop_signal();

@@ -1,4 +1,6 @@
 // Switches and signals through the binary: what a user writes, sees and gets.
+#include <signal.h>
+
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -154,14 +156,14 @@ TEST_CASE(
   prepare(here, reference);
   // The shell waits for the run's own words, then sends the signal to the run it started.
   auto const run = [&](const std::string& signal, const std::string& options,
-                       const std::string& words) {
+                       const std::string& words, const std::string& more = "") {
     std::string const command =
         "--version >/dev/null; rm -rf run out.txt; touch out.txt; '" COPUS_BINARY
         "' train c.json --ranks 2 --set parallel.tp=1 "
         "--set adapt.script='[]' --set data.shuffle=true --set train.tokens=1B " +
         options + " >out.txt 2>&1 & pid=$!; tries=0; until grep -q '" + words +
-        "' out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; kill -" + signal +
-        " $pid; wait $pid";
+        "' out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; kill -" + signal + " $pid; " +
+        more + " wait $pid";
     return here.copus(command).code;
   };
   for (const char* signal : {"TERM", "INT", "USR1"}) {
@@ -178,4 +180,9 @@ TEST_CASE(
   CHECK(run("TERM", "--set 'data.val=data/*' --set train.eval_every_tokens=256",
             "eval at step 1") == 3);
   CHECK(here.metrics("run").back()["event"] == "stop");
+  // A step of seconds: two signals at once are one request, as timeout sends it; a second request
+  // does not wait for the step.
+  std::string const slow = "--set batch.sequences=8192 --set batch.micro=1";
+  CHECK(run("TERM", slow, "weight hash", "kill -TERM $pid;") == 3);
+  CHECK(run("TERM", slow, "weight hash", "sleep 1; kill -TERM $pid;") == 128 + SIGTERM);
 }
