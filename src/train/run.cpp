@@ -19,6 +19,7 @@
 #include "copus/state/checkpoint.h"
 #include "train/measure_hardware.h"
 #include "train/run_checkpoint.h"
+#include "train/stopwatch.h"
 #include "train/token_interval.h"
 
 namespace copus {
@@ -62,9 +63,14 @@ double Run::peak_of(const Layout& layout) const {
 
 void Run::load() {
   if (!inputs_.checkpoint.empty()) {
-    load_run(inputs_.checkpoint, config_.model, trainer_);
-    log_.info(fmt::format("resumed from {}: step {}, {} tokens", inputs_.checkpoint,
-                          trainer_.state().counters.step, trainer_.state().counters.tokens));
+    {
+      Stopwatch const watch(read_seconds_);
+      load_run(inputs_.checkpoint, config_.model, trainer_);
+    }
+    log_.info(
+        fmt::format("resumed from {}: step {}, {} tokens; checked in {:.2f} s, read in {:.2f}",
+                    inputs_.checkpoint, trainer_.state().counters.step,
+                    trainer_.state().counters.tokens, inputs_.check_seconds, read_seconds_));
     saved_at_ = trainer_.state().counters.step;
   } else if (inputs_.weights) {
     trainer_.read_weights(*inputs_.weights);
@@ -90,17 +96,22 @@ void Run::write_run_event() {
   std::vector<std::string> const hosts = host_names(world_);
   log_.info(fmt::format("weight hash {}", hash));
   if (!leads()) return;
-  metrics_->event("run", trainer_.state().counters,
-                  {{"version", options_.version},
-                   {"backend", backend_->name()},
-                   {"transport", world_.transport()},
-                   {"ranks", plan_.layout.world()},
-                   {"hosts", hosts},
-                   {"weight_hash", hash},
-                   {"parameters", parameter_count(config_.model)},
-                   {"peak_flops", peak_of(plan_.layout)},
-                   {"planned_memory_bytes", trainer_.memory().total()},
-                   {"resumed", !inputs_.checkpoint.empty()}});
+  nlohmann::json fields = {{"version", options_.version},
+                           {"backend", backend_->name()},
+                           {"transport", world_.transport()},
+                           {"ranks", plan_.layout.world()},
+                           {"hosts", hosts},
+                           {"weight_hash", hash},
+                           {"parameters", parameter_count(config_.model)},
+                           {"peak_flops", peak_of(plan_.layout)},
+                           {"planned_memory_bytes", trainer_.memory().total()},
+                           {"resumed", !inputs_.checkpoint.empty()}};
+  if (!inputs_.checkpoint.empty()) {
+    fields["resumed_from"] = {{"path", inputs_.checkpoint},
+                              {"check_seconds", inputs_.check_seconds},
+                              {"read_seconds", read_seconds_}};
+  }
+  metrics_->event("run", trainer_.state().counters, fields);
 }
 
 void Run::start() {

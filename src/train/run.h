@@ -76,6 +76,7 @@ class Run {
   GnsState gns_state_ = GnsState::cold;  // as last said
   std::int64_t gns_said_at_ = 0;
   bool double_count_said_ = false;
+  double read_seconds_ = 0.0;  // that reading the checkpoint took
   std::int64_t saved_at_ = -1, saving_step_ = -1, evaluated_at_ = -1;  // steps
   std::string save_failed_;                                            // why the last save did
 };

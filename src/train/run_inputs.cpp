@@ -10,6 +10,7 @@
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/data/tokenizer.h"
+#include "train/stopwatch.h"
 
 namespace copus {
 
@@ -69,6 +70,7 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
                        config.train.eval_tokens, "val-", log);
   });
   if (resume) {
+    Stopwatch const watch(inputs.check_seconds);
     inputs.checkpoint = agreed_checkpoint(run.path, directory.empty(), world, log, problems);
   }
   if (inputs.checkpoint.empty() && !config.model.from.empty()) {

@@ -18,6 +18,7 @@ struct RunInputs {
   std::optional<EvalSet> val;
   std::optional<HfModel> weights;  // of model.from
   std::string checkpoint;          // to resume from, or empty
+  double check_seconds = 0.0;      // that comparing its checksums took, on rank 0
 };
 
 // Every rank calls it. Collects what is wrong into `problems`; the run must not start unless that
