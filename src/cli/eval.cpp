@@ -7,11 +7,14 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/device_option.h"
+#include "cli/launch.h"
 #include "cli/number_checks.h"
 #include "copus/backend/make_backend.h"
+#include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/core/log.h"
 #include "copus/core/units.h"
@@ -24,27 +27,14 @@ namespace {
 struct EvalFlags {
   std::string checkpoint, data;
   std::int64_t seq_len = 0;
+  std::optional<int> ranks;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
   bool json = false;
 };
 
-void run_eval(const EvalFlags& flags) {
-  ModelConfig model = read_hf_config(flags.checkpoint);
-  if (flags.seq_len > 0) {
-    if (flags.seq_len > model.max_positions) {
-      throw ConfigError(fmt::format("--seq-len {}: the model of {} takes at most {}", flags.seq_len,
-                                    flags.checkpoint, model.max_positions));
-    }
-    model.seq_len = flags.seq_len;
-  }
-  Log log;
-  EvalSet const data({{flags.data, 1.0}}, model.seq_len, model.vocab, 0, "", log);
-  if (data.tokens() == 0)
-    throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
-  auto const backend = make_backend(flags.device, flags.threads);
-  EvalRecord const result = evaluate_checkpoint(flags.checkpoint, model, data, *backend, log);
-  if (flags.json) {
+void print_result(const EvalRecord& result, bool json) {
+  if (json) {
     fmt::print("{}\n", nlohmann::json{{"loss", result.loss},
                                       {"perplexity", std::exp(result.loss)},
                                       {"tokens", result.tokens}}
@@ -53,6 +43,49 @@ void run_eval(const EvalFlags& flags) {
     fmt::print("loss {:.6f} nats a token, perplexity {:.4f}, over {} tokens\n", result.loss,
                std::exp(result.loss), result.tokens);
   }
+}
+
+ModelConfig model_of(const EvalFlags& flags) {
+  ModelConfig model = read_hf_config(flags.checkpoint);
+  if (flags.seq_len == 0) return model;
+  if (flags.seq_len > model.max_positions) {
+    throw ConfigError(fmt::format("--seq-len {}: the model of {} takes at most {}", flags.seq_len,
+                                  flags.checkpoint, model.max_positions));
+  }
+  model.seq_len = flags.seq_len;
+  return model;
+}
+
+void evaluate_on(Communicator& world, int threads, const EvalFlags& flags) {
+  bool const leads = world.rank() == 0;
+  Log log(world.rank(), leads);
+  ModelConfig model;
+  std::optional<EvalSet> data;
+  std::vector<std::string> mistakes;
+  try {
+    if (world.size() > 1 && flags.device == DeviceChoice::cuda) {
+      throw ConfigError(
+          "--device cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
+    }
+    model = model_of(flags);
+    data.emplace(std::vector<DataSource>{{flags.data, 1.0}}, model.seq_len, model.vocab, 0, "",
+                 log);
+    if (data->tokens() == 0)
+      throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
+  } catch (const ConfigError& e) {
+    mistakes = e.problems();
+  }
+  if (!agreed(world, mistakes)) throw ConfigError(std::vector<std::string>{});
+  auto const backend = make_backend(world.size() > 1 ? DeviceChoice::cpu : flags.device, threads);
+  EvalRecord const result =
+      evaluate_checkpoint(flags.checkpoint, model, *data, world, *backend, leads ? &log : nullptr);
+  if (leads) print_result(result, flags.json);
+}
+
+void run_eval(const EvalFlags& flags) {
+  launch(flags.ranks, flags.threads, [&](Communicator& world, const RankShare& share) {
+    evaluate_on(world, share.threads, flags);
+  });
 }
 
 }  // namespace
@@ -69,12 +102,20 @@ void add_eval(CLI::App& app) {
       ->add_option("--seq-len", flags->seq_len,
                    "Tokens a window; the model's maximum when not given")
       ->check(whole_from(1));
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all this process may run on")
+  command
+      ->add_option("--ranks", flags->ranks,
+                   "Ranks that share out the windows, as threads of this process; 1 when not given")
+      ->check(whole_from(1));
+  command
+      ->add_option("--threads", flags->threads,
+                   "CPU threads of a rank; 0: its share of those this process may run on")
       ->default_val(0)
       ->check(whole_from(0));
   add_device_option(*command, flags->device);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
+      "Under mpirun, or with --ranks, each rank holds the whole model and takes its share of the "
+      "windows.\n"
       "Example:\n  copus eval runs/quickstart/checkpoints/latest --data data/kjv --seq-len 256 "
       "--json");
   command->callback([flags] { run_eval(*flags); });

@@ -60,6 +60,9 @@ void launch_mpi(int threads, const RankBody& body) {
     body(*world, {share, here});
   } catch (const ConfigError&) {
     throw;  // every rank stops at the same place
+  } catch (const CommError& e) {
+    world->abort(fmt::format("{}; `copus bench comm` under the same launcher checks what {} does",
+                             e.what(), mpi_version()));
   } catch (const std::exception& e) {
     world->abort(e.what());
   }
@@ -79,10 +82,18 @@ void launch(std::optional<int> ranks, int threads, const RankBody& body, int ran
   if (ranks && *ranks != std::atoi(size)) {
     throw ConfigError(
         fmt::format("--ranks {}: the launcher started {} ranks; leave --ranks out, or type: mpirun "
-                    "-n {} copus ...",
+                    "-n {} copus ..., with --oversubscribe where the processors are fewer",
                     *ranks, size, *ranks));
   }
   launch_mpi(threads, body);
+}
+
+void refuse_several_processes(const std::string& command) {
+  const char* const size = launcher_size();
+  if (size == nullptr || std::atoi(size) <= 1) return;
+  throw ConfigError(fmt::format(
+      "copus {} is one process's work, and a launcher started {}; type it without mpirun or srun",
+      command, size));
 }
 
 }  // namespace copus

@@ -21,4 +21,8 @@ struct RankShare {
 using RankBody = std::function<void(Communicator& world, const RankShare& share)>;
 void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone = 1);
 
+// For what is one process's work: a ConfigError where a launcher started several, which would all
+// write the same files or print the same lines.
+void refuse_several_processes(const std::string& command);
+
 }  // namespace copus

@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "copus/core/error.h"
 
 namespace {
@@ -39,6 +40,10 @@ int run(int argc, char** argv) {
   copus::add_inspect(app);
   copus::add_generate(app);
   copus::add_bench(app);
+  for (const char* name : {"prepare", "import", "plan", "export", "inspect", "generate"}) {
+    app.get_subcommand(name)->preparse_callback(
+        [name](std::size_t) { copus::refuse_several_processes(name); });
+  }
   if (argc == 1) {
     fmt::print(stderr, "{}", app.help());
     return kMistake;

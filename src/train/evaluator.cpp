@@ -86,13 +86,14 @@ EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::in
 }
 
 EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,
-                               const EvalSet& data, Backend& backend, Log& log) {
+                               const EvalSet& data, Communicator& world, Backend& backend,
+                               Log* log) {
   StageSetup setup;
   setup.model = model;
+  setup.layout.dp = world.size();
   setup.micro = std::clamp<std::int64_t>(2048 / model.seq_len, 1, data.windows());
   setup.use = StageUse::evaluate;
-  auto const world = make_single_communicator();
-  Mesh const mesh(*world, setup.layout, model.kv_heads);
+  Mesh const mesh(world, setup.layout, model.kv_heads);
   std::vector<Param> const table = parameter_table(model);
   FlatLayout const flat = flat_layout(model, setup.layout, 0, 0);
   Arena arena(backend,
@@ -101,7 +102,7 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
   Stage stage(setup, flat, mesh, backend, arena, weights, {});
   stage.prepare();
   read_weights(table, flat, HfModel(directory, model), backend, weights);
-  return evaluate(stage, mesh, data, setup.micro, model.seq_len, &log, {});
+  return evaluate(stage, mesh, data, setup.micro, model.seq_len, log, {});
 }
 
 }  // namespace copus

@@ -27,16 +27,6 @@ bool differ_between_ranks(Communicator& world, const Config& config) {
   return bounds[0] != ~bounds[1];
 }
 
-// What is wrong anywhere stops every rank before anything is written. The ranks that find the same
-// as rank 0 leave the telling to it.
-bool agreed(Communicator& world, const std::vector<std::string>& problems) {
-  double found[2] = {problems.empty() ? 0.0 : 1.0,
-                     !problems.empty() && world.rank() == 0 ? 1.0 : 0.0};
-  world.all_reduce(std::span<double>(found), ReduceOp::max);
-  if (!problems.empty() && (world.rank() == 0 || found[1] == 0.0)) throw ConfigError(problems);
-  return found[0] == 0.0;
-}
-
 // Several ranks run on the CPU in this version, whatever is there.
 bool on_gpu(const Config& config, const Communicator& world) {
   return world.size() == 1 && config.device != DeviceChoice::cpu && cuda_problem().empty();
