@@ -111,7 +111,11 @@ class MpiCommunicator final : public Communicator {
   void barrier() override { MPI_CHECK(MPI_Barrier(comm_)); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(const std::string& reason) noexcept override {
-    std::fprintf(stderr, "rank %d ends the job: %s\n", rank_, reason.c_str());
+    char host[MPI_MAX_PROCESSOR_NAME] = {};
+    int length = 0;
+    MPI_Get_processor_name(host, &length);
+    std::fprintf(stderr, "rank %d of %d on %s ends the job: %s\n", rank_, size_, host,
+                 reason.c_str());
     MPI_Abort(comm_, 1);
   }
 

@@ -22,7 +22,7 @@ nlohmann::json number(double value) {
 }
 
 nlohmann::json spread(const Spread& s) {
-  return {{"min", s.min}, {"median", s.median}, {"max", s.max}};
+  return {{"min", s.min}, {"median", s.median}, {"max", s.max}, {"max_rank", s.max_rank}};
 }
 
 nlohmann::json number(const std::optional<double>& value) {

@@ -71,7 +71,8 @@ Layout resolve_layout(const Config& config, int world) {
   if (layout.world() > world) {
     problems.push_back(
         fmt::format("parallel: dp {} x tp {} x pp {} is {} ranks, the world has {}; start {} ranks "
-                    "(mpirun -n {} copus ..., or copus ... --ranks {}), or ask for less",
+                    "(mpirun -n {} copus ..., with --oversubscribe where the processors are fewer, "
+                    "or copus ... --ranks {}), or ask for less",
                     layout.dp, layout.tp, layout.pp, layout.world(), world, layout.world(),
                     layout.world(), layout.world()));
   }

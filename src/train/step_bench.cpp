@@ -46,7 +46,7 @@ Spread median_of(const std::vector<StepRecord>& steps, Spread StepRecord::*what)
     for (const StepRecord& step : steps) values.push_back(step.*what.*which);
     return median(values);
   };
-  return {over_steps(&Spread::min), over_steps(&Spread::median), over_steps(&Spread::max)};
+  return {over_steps(&Spread::min), over_steps(&Spread::median), over_steps(&Spread::max), -1};
 }
 
 std::vector<StepGroup> groups_of(const Mesh& mesh) {

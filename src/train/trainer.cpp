@@ -20,11 +20,11 @@ std::span<std::int32_t> row(std::vector<std::int32_t>& rows, std::int64_t i, std
                                  static_cast<std::size_t>(length));
 }
 
+// Every `step`-th value from the `first` on is a rank's.
 Spread spread_of(std::span<const double> all, std::size_t first, std::size_t step) {
   std::vector<double> values;
   for (std::size_t i = first; i < all.size(); i += step) values.push_back(all[i]);
-  std::sort(values.begin(), values.end());
-  return {values.front(), values[values.size() / 2], values.back()};
+  return copus::spread_of(values);
 }
 
 std::unique_ptr<Communicator> watched(Communicator& world, GroupTraffic& traffic,

@@ -197,6 +197,8 @@ TEST_CASE(
       json const& spread = four[i]["rank_seconds"][what];
       CHECK(spread["min"].get<double>() <= spread["median"].get<double>());
       CHECK(spread["median"].get<double>() <= spread["max"].get<double>());
+      CHECK(spread["max_rank"].get<int>() >= 0);
+      CHECK(spread["max_rank"].get<int>() < 4);
     }
   }
   CHECK(events_of(here.metrics("one"), "run")[0]["weight_hash"] ==
@@ -214,13 +216,15 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "L9: a layout that the world cannot hold, or a model cannot be cut into, is refused with what "
-    "to type") {
+    "L9, C18: a layout that the world cannot hold, or a model cannot be cut into, is refused with "
+    "what to type") {
   Workspace const here;
   prepare(here);
   Outcome const large = here.copus("train config.json --set parallel.dp=2 --set parallel.tp=2");
   CHECK(large.code == 2);
-  CHECK(large.err.find("mpirun -n 4") != std::string::npos);
+  CHECK(large.err.find(
+            "mpirun -n 4 copus ..., with --oversubscribe where the processors are fewer") !=
+        std::string::npos);
   CHECK(large.err.find("--ranks 4") != std::string::npos);
   Outcome const uncut = here.copus("train config.json --ranks 3 --set parallel.tp=3");
   CHECK(uncut.code == 2);

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "copus/plan/gns.h"
@@ -11,7 +12,9 @@ namespace copus {
 // The same quantity on all ranks.
 struct Spread {
   double min = 0.0, median = 0.0, max = 0.0;
+  int max_rank = 0;  // whose it is, the lowest such rank; -1: of no one step
 };
+Spread spread_of(std::span<const double> of_ranks);
 
 // A rank's part of the step's decision word.
 struct StepFlags {
