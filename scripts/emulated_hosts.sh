@@ -72,8 +72,9 @@ make_space() {
 limit() {
   local problem
   [[ -n $rate ]] || return 0
-  problem=$(tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" burst 256kb limit 2mb 2>&1) ||
-    impossible "--rate $rate: tc refuses: $problem"
+  problem=$(tc -n "$1" qdisc add dev "$2" root tbf rate "$rate" burst 256kb limit 2mb 2>&1) && return
+  [[ $problem != *"illegal value"* ]] || mistake "--rate $rate: tc does not know it; it takes rates such as 1gbit or 200mbit"
+  impossible "--rate $rate: tc can limit no link here: $problem"
 }
 
 make_space "$name-bridge"
