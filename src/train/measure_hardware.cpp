@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "copus/backend/machine.h"
+#include "copus/comm/broadcast.h"
 #include "train/stopwatch.h"
 
 namespace copus {
@@ -36,6 +37,16 @@ Link link_of(Communicator& world) {
   return {small / (2.0 * (n - 1.0)), bytes / std::max(1e-9, large - small)};
 }
 
+// Rank 0's products while the others wait, over its products while all of them compute.
+double alone_factor(Backend& backend, Communicator& world, double together) {
+  if (world.size() == 1) return 1.0;
+  double factor = 1.0;
+  world.barrier();
+  if (world.rank() == 0) factor = std::max(1.0, measured_peak_flops(backend) / together);
+  broadcast_value(world, factor, 0);
+  return factor;
+}
+
 }  // namespace
 
 Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops, int hosts) {
@@ -55,6 +66,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   hardware.between = mean;
   hardware.inside = hosts > 1 ? Link{0.0, hardware.memory_bytes_per_second / 2.0} : mean;
   if (world.size() == 1) hardware.inside.bytes_per_second = hardware.memory_bytes_per_second / 2.0;
+  hardware.alone = alone_factor(backend, world, peak_flops);
   hardware.memory_bytes = available_memory_bytes() * hosts / world.size();
   return hardware;
 }
