@@ -45,6 +45,9 @@ Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
     auto const threads = std::thread::hardware_concurrency() / cluster.gpus_per_node;
     auto const rank = make_backend(device, std::max(1, static_cast<int>(threads)));
     hw.alone = std::max(1.0, measured_peak_flops(*rank) / hw.fp32.peak_flops);
+    hw.launch_seconds = measured_launch_seconds(*rank) * hw.alone;
+  } else {
+    hw.launch_seconds = measured_launch_seconds(*backend);
   }
   return hw;
 }
