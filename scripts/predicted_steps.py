@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Steps as this machine runs them beside what `copus plan` says of them, layout by layout.
 
-usage: scripts/predicted_steps.py [--ranks 4] [--model gpt2-124m] [--batch 8] [--seq-len 256] [--rounds 3] [--copus FILE]
+usage: scripts/predicted_steps.py [--ranks 4] [--model gpt2-124m] [--batch 4] [--seq-len 256] [--rounds 2] [--copus FILE]
 
 Measures a hardware profile of these ranks (threads of one process, one processor thread each), then times every layout
 with `copus bench step`, several rounds through all of them, so that a slow minute of the machine does not fall on one
@@ -61,9 +61,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--model", default="gpt2-124m")
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seq-len", type=int, default=256)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--copus", default=os.path.join(ROOT, "build", "copus"))
     options = parser.parse_args()
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
