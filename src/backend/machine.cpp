@@ -71,4 +71,19 @@ double measured_bandwidth(Backend& backend) {
   return 3.0 * kSums * static_cast<double>(out.bytes()) / seconds;
 }
 
+double measured_launch_seconds(Backend& backend) {
+  constexpr std::int64_t kSize = 16;  // 8 kFLOP: tens of nanoseconds
+  constexpr int kProducts = 64;       // between two waits, as above
+  Arena arena(backend, 3 * Arena::aligned(kSize * kSize * size_of(DType::f32)));
+  TensorView const a = arena.take(DType::f32, {kSize, kSize}),
+                   b = arena.take(DType::f32, {kSize, kSize}),
+                   out = arena.take(DType::f32, {kSize, kSize});
+  fill(backend, a);
+  fill(backend, b);
+  double const seconds = fastest(backend, 8, [&] {
+    for (int i = 0; i < kProducts; ++i) backend.matmul(out, a, b, {.transpose_b = true}, {});
+  });
+  return seconds / kProducts;
+}
+
 }  // namespace copus

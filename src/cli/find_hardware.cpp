@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "backend/op_bench.h"
 #include "copus/backend/machine.h"
@@ -40,6 +41,14 @@ Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
   hw.memory_bytes = available_memory_bytes() / cluster.gpus_per_node;
   // Ranks of one machine move a byte by reading and writing it once.
   hw.inside.bytes_per_second = bandwidth / 2.0 / ranks;
+  if (cluster.gpus_per_node > 1) {
+    auto const threads = std::thread::hardware_concurrency() / cluster.gpus_per_node;
+    auto const rank = make_backend(device, std::max(1, static_cast<int>(threads)));
+    hw.alone = std::max(1.0, measured_peak_flops(*rank) / hw.fp32.peak_flops);
+    hw.launch_seconds = measured_launch_seconds(*rank) * hw.alone;
+  } else {
+    hw.launch_seconds = measured_launch_seconds(*backend);
+  }
   return hw;
 }
 

@@ -123,7 +123,8 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
       detail::message_seconds(layout, size * rows * static_cast<double>(model.hidden), cluster);
   Chunks const chunks =
       chunks_of(model, shape, detail::layer_costs(model, shape, precision, cluster), message);
-  PipelineCost const line = pipeline_cost(layout, chunks.times, micro_batches);
+  PipelineCost const line =
+      pipeline_cost(layout, chunks.times, micro_batches, cluster.hardware.alone);
 
   StepCost cost;
   StepEnd end;
@@ -158,9 +159,11 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
     cost.gather += detail::message_seconds(layout, size * tied, cluster);
   }
   cost.alpha = cost.bubble + cost.reduce + cost.gather + cost.optimizer;
-  cost.tensor = pace.tensor;
-  cost.compute = pace.compute;
-  cost.messages = layout.pp > 1 ? cost.beta - pace.seconds() : 0.0;
+  cost.messages = cost.beta - line.busy;
+  // Of a short step, or of ranks that share processors, beta is not the whole of a pace.
+  double const part = line.busy / pace.seconds();
+  cost.tensor = part * pace.tensor;
+  cost.compute = part * pace.compute;
   return cost;
 }
 

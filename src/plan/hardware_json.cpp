@@ -23,12 +23,14 @@ struct Number {
   bool required = true;
   bool positive = true;  // above 0; else 0 is a value too
   double high = kInfinity;
+  double low = 0.0;
 
   std::string path() const { return section + "." + key; }
-  bool holds(double x) const { return (positive ? x > 0.0 : x >= 0.0) && x <= high; }
+  bool holds(double x) const { return (positive ? x > 0.0 : x >= 0.0) && x >= low && x <= high; }
   std::string accepts() const {
-    std::string const low = positive ? "a number above 0" : "a number from 0 up";
-    return high < kInfinity ? fmt::format("{}, at most {:g}", low, high) : low;
+    if (low > 0.0) return fmt::format("a number from {:g} up", low);
+    std::string const least = positive ? "a number above 0" : "a number from 0 up";
+    return high < kInfinity ? fmt::format("{}, at most {:g}", least, high) : least;
   }
 };
 
@@ -95,6 +97,8 @@ std::vector<Number> links_and_host() {
       number(
           "host", "layer_seconds", [](auto& hw) -> auto& { return hw.layer_seconds; }),
       number(
+          "host", "alone", [](auto& hw) -> auto& { return hw.alone; }),
+      number(
           "overlap", "reduce", [](auto& hw) -> auto& { return hw.overlap; }),
       number(
           "overlap", "zero", [](auto& hw) -> auto& { return hw.overlap_zero; })};
@@ -104,6 +108,7 @@ std::vector<Number> links_and_host() {
     if (row.key != "bytes_per_second" || row.section == "between") row.positive = false;
     if (row.key == "efficiency") row.positive = true;
     if (row.key == "efficiency" || row.section == "overlap") row.high = 1.0;
+    if (row.key == "alone") row.low = 1.0;
   }
   return rows;
 }

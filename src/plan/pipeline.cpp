@@ -73,17 +73,35 @@ PipelineCost interleaved(const Layout& layout, const PipelineTimes& times) {
           static_cast<int>(slowest - ranks.begin())};
 }
 
+// Times are those of ranks that all work. Where they share processors, few busy stages run faster
+// (one of pp at most pp times as fast: its own ranks work together), but processors that are never
+// idle still need all of the work's time.
+PipelineCost sharing(const PipelineCost& path, const Layout& layout, const PipelineTimes& times,
+                     std::int64_t m, double alone) {
+  double const faster = std::min(alone, static_cast<double>(layout.pp));
+  double const work = std::accumulate(times.forward.begin(), times.forward.end(), 0.0) +
+                      std::accumulate(times.backward.begin(), times.backward.end(), 0.0);
+  PipelineCost const alone_path{path.alpha / faster, path.beta / faster, path.stage};
+  PipelineCost const shared{0.0, work / layout.pp, path.stage};
+  auto const at = [m](const PipelineCost& line) {
+    return line.alpha + line.beta * static_cast<double>(m);
+  };
+  return at(alone_path) > at(shared) ? alone_path : shared;
+}
+
 }  // namespace
 
 PipelineCost pipeline_cost(const Layout& layout, const PipelineTimes& times,
-                           std::int64_t micro_batches) {
+                           std::int64_t micro_batches, double alone) {
   COPUS_CHECK(times.forward.size() == static_cast<std::size_t>(layout.pp) *
                                           static_cast<std::size_t>(layout.virtual_stages),
               "one time a chunk of the model");
   PipelineCost line =
       layout.virtual_stages > 1 ? interleaved(layout, times) : one_chunk(times, micro_batches);
+  if (alone > 1.0) line = sharing(line, layout, times, micro_batches, alone);
   PipelineCost const messages = message_line(layout, times.message);
   line.alpha += messages.alpha;
+  line.busy = line.beta;
   line.beta += messages.beta;
   return line;
 }

@@ -5,25 +5,27 @@
 #include <vector>
 
 #include "copus/backend/machine.h"
+#include "copus/comm/broadcast.h"
 #include "train/stopwatch.h"
 
 namespace copus {
 namespace {
 
-// Seconds of one all-reduce of that many f32, the best of a few.
+// Seconds of one all-reduce of that many f32, the median of a few: a wait for a rank to be woken is
+// what a step pays too.
 double all_reduce_seconds(Communicator& world, std::int64_t elements) {
   std::vector<float> values(static_cast<std::size_t>(elements), 1.0f);
-  double best = 1e30;
-  for (int i = 0; i < 5; ++i) {
-    double seconds = 0.0;
+  constexpr std::size_t kTimes = 9;
+  std::array<double, kTimes> times{};
+  for (double& seconds : times) {
     world.barrier();
     {
       Stopwatch const watch(seconds);
       world.all_reduce({values.data(), DType::f32, {elements}}, ReduceOp::sum);
     }
-    best = std::min(best, seconds);
   }
-  return best;
+  std::sort(times.begin(), times.end());
+  return times[kTimes / 2];
 }
 
 // A ring of n ranks takes 2 (n - 1) steps of one message each.
@@ -34,6 +36,16 @@ Link link_of(Communicator& world) {
   double const large = all_reduce_seconds(world, kLarge);
   double const bytes = 2.0 * (n - 1.0) / n * static_cast<double>(kLarge * size_of(DType::f32));
   return {small / (2.0 * (n - 1.0)), bytes / std::max(1e-9, large - small)};
+}
+
+// Rank 0's products while the others wait, over its products while all of them compute.
+double alone_factor(Backend& backend, Communicator& world, double together) {
+  if (world.size() == 1) return 1.0;
+  double factor = 1.0;
+  world.barrier();
+  if (world.rank() == 0) factor = std::max(1.0, measured_peak_flops(backend) / together);
+  broadcast_value(world, factor, 0);
+  return factor;
 }
 
 }  // namespace
@@ -55,6 +67,11 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   hardware.between = mean;
   hardware.inside = hosts > 1 ? Link{0.0, hardware.memory_bytes_per_second / 2.0} : mean;
   if (world.size() == 1) hardware.inside.bytes_per_second = hardware.memory_bytes_per_second / 2.0;
+  hardware.alone = alone_factor(backend, world, peak_flops);
+  // Microseconds fit between two turns of the processor: this is the time of a rank alone.
+  double launch = measured_launch_seconds(backend) * hardware.alone;
+  world.all_reduce(std::span<double>(&launch, 1), ReduceOp::sum);  // world: the mean rank
+  hardware.launch_seconds = launch / n;
   hardware.memory_bytes = available_memory_bytes() * hosts / world.size();
   return hardware;
 }

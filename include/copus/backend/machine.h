@@ -12,6 +12,8 @@ double measured_peak_flops(Backend& backend);
 // Bytes/s of the best of several out = a + b over buffers of 64 MiB, counting two reads and one
 // write.
 double measured_bandwidth(Backend& backend);
+// Seconds of a product so small that starting it is all it costs.
+double measured_launch_seconds(Backend& backend);
 
 // Memory that this host can still give, in bytes: what the system calls available, or what is left
 // of the limit of the process's control group. The largest int64 where neither is known.

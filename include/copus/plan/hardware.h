@@ -48,6 +48,9 @@ struct Hardware {
   // Host time to issue one forward pass through one layer (a backward takes two): below it the
   // device waits.
   double layer_seconds = 0.0;
+  // A rank's rate while the others of its node wait, over its rate while all work: above 1 where
+  // ranks outnumber processors, so that a pipeline's idle stages lend theirs to the busy ones.
+  double alone = 1.0;
   // Shares of the data-parallel traffic that can run under compute: all-reduces, and ZeRO's
   // scatters and gathers.
   double overlap = 0.0, overlap_zero = 0.0;

@@ -97,4 +97,17 @@ TEST_CASE("a profile without a needed rate, or with more reserved than there is,
   CHECK(problems_of(replaced(good, "\"bytes\": 42949672960.0", "\"bytes\": 1e300")).size() == 1);
 }
 
+TEST_CASE(
+    "a rank alone is never slower than among others, and a profile keeps how much faster it is") {
+  Hardware hw = hardware_preset("h100-sxm");
+  CHECK(hw.alone == 1.0);
+  hw.alone = 2.0;
+  std::string const text = hardware_json(hw);
+  CHECK(parse_hardware(text, "box.json").alone == 2.0);
+  std::vector<std::string> const problems =
+      problems_of(replaced(text, "\"alone\": 2.0", "\"alone\": 0.5"));
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0] == "box.json: host.alone: 0.5 is not accepted; it takes a number from 1 up");
+}
+
 }  // namespace copus

@@ -128,4 +128,24 @@ TEST_CASE(
   }
 }
 
+// Four equal stages of 1 + 2 seconds, as measured with two processors for four busy ranks.
+TEST_CASE(
+    "idle stages lend their processors: one micro-batch runs at full speed, many need all the "
+    "work's time") {
+  Layout const layout = pipeline(4, 1);
+  PipelineTimes const times{{1, 1, 1, 1}, {2, 2, 2, 2}, 0.0};
+  auto const seconds = [&](std::int64_t m, double alone) {
+    PipelineCost const line = pipeline_cost(layout, times, m, alone);
+    return line.alpha + line.beta * static_cast<double>(m);
+  };
+  CHECK(seconds(1, 1.0) == Approx(12.0));
+  CHECK(seconds(8, 1.0) == Approx(33.0));
+  // One stage at a time, alone on its processor; a fourth stage's worth more would not help.
+  CHECK(seconds(1, 2.0) == Approx(6.0));
+  CHECK(seconds(2, 2.0) == Approx(7.5));
+  // Two processors for 8 x 4 x 3 seconds at half speed.
+  CHECK(seconds(8, 2.0) == Approx(24.0));
+  CHECK(seconds(1, 8.0) == Approx(3.0));
+}
+
 }  // namespace copus
