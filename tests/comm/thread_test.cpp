@@ -45,8 +45,9 @@ TEST_CASE(
           world.exchange({&send, 1}, {});
         }
       } catch (const CommError& e) {
-        CHECK(std::string(e.what()).find("rank 3 failed: the disk is gone") != std::string::npos);
-        ++freed;
+        // Catch's assertions are for one thread at a time.
+        if (std::string(e.what()).find("rank 3 failed: the disk is gone") != std::string::npos)
+          ++freed;
         throw;
       }
     };

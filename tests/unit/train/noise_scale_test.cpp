@@ -110,11 +110,11 @@ TEST_CASE("G10: measuring the noise scale changes no bit of training, on any lay
           auto const backend = make_cpu_backend(1);
           Trainer trainer(config, world, layout, 1, *backend);
           trainer.read_weights(HfModel(reference.directory, config.model));
-          for (int s = 0; s < 4; ++s) {
-            StepRecord const record = trainer.step(test::samples_of(reference), 8);
-            CHECK(record.gns.has_value() == (mode == AdaptMode::log));
-          }
+          int measured = 0;
+          for (int s = 0; s < 4; ++s)
+            measured += trainer.step(test::samples_of(reference), 8).gns.has_value() ? 1 : 0;
           std::lock_guard const lock(mutex);
+          CHECK(measured == (mode == AdaptMode::log ? 4 : 0));
           if (rank != 0) return;
           auto const master = trainer.state().master.span<float>();
           bits.assign(master.begin(), master.end());
