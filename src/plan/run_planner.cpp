@@ -109,7 +109,7 @@ double RunPlanner::predicted_seconds(const Configuration& present) {
 }
 
 void RunPlanner::observe(const Configuration& present, double seconds, std::optional<double> pace) {
-  constexpr std::size_t kRecent = 64;
+  constexpr std::size_t kRecent = kLastLook;
   copus::observe(memory_.live, present.shape, line_of(present),
                  PlanRow{present, {}}.micro_batches(), seconds, pace);
   if (!(now_.configuration == present)) now_ = {present, {}};

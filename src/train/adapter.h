@@ -52,8 +52,6 @@ class Adapter {
   PlannerMemory memory() const { return planner_ ? planner_->memory() : PlannerMemory{}; }
 
  private:
-  static constexpr std::int64_t kFirstLook = 10, kLastLook = 80;  // steps
-
   Configuration configuration_of(const RunPlan& plan, std::int64_t batch) const;
   std::optional<RunPlan> share(std::optional<RunPlan> change);
 

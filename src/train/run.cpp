@@ -143,7 +143,7 @@ void Run::start_planner() {
   Cluster const machine = cluster();
   const PlannerMemory& memory = trainer_.state().planner;
   if (leads()) {
-    // With the configuration and the metrics all that `copus simulate --trace` needs.
+    // With the configuration and the metrics this is all that plan/replay.h needs.
     std::int64_t const batch = batch_of(plan_, config_.batch, trainer_.state().counters.tokens);
     metrics_->event("planner", trainer_.state().counters,
                     {{"hardware", nlohmann::json::parse(hardware_json(machine.hardware))},

@@ -6,22 +6,10 @@
 #include <vector>
 
 #include "copus/plan/gns.h"
-#include "copus/plan/noise_trend.h"
-#include "copus/plan/planner.h"
+#include "copus/plan/planner_memory.h"
 #include "copus/plan/verdict.h"
 
 namespace copus {
-
-// What it has learned: plain values that a checkpoint carries.
-struct PlannerMemory {
-  LiveCosts live;
-  PlannerState state;
-  NoiseTrend trend;
-  // Of the last such change, as measured; 0: none yet.
-  double switch_seconds = 0.0, micro_seconds = 0.0;
-
-  bool operator==(const PlannerMemory&) const = default;
-};
 
 // Where the run stands when a decision is asked for.
 struct Moment {

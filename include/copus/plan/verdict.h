@@ -25,6 +25,9 @@ struct Speed {
 // of neighbours' sides of the median. Ten independent steps are the fewest that have an interval.
 Speed speed_of(std::span<const double> tokens_per_second);
 
+// After how many steps a verdict is asked for: these, doubled each time, up to the last.
+inline constexpr std::int64_t kFirstLook = 10, kLastLook = 80;
+
 enum class Ruling { wait, keep, roll_back };
 struct Verdict {
   Ruling ruling = Ruling::keep;

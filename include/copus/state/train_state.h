@@ -5,7 +5,7 @@
 
 #include "copus/core/tensor.h"
 #include "copus/plan/gns.h"
-#include "copus/plan/run_planner.h"
+#include "copus/plan/planner_memory.h"
 
 namespace copus {
 
