@@ -91,7 +91,8 @@ TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {
 TEST_CASE("what the planner has measured goes on in a resumed run, on another world too") {
   Workspace const here;
   prepare(here);
-  std::string const common = "train c.json --threads 1 --set adapt.mode=suggest --run-dir run ";
+  std::string const common =
+      "train c.json --threads 1 --set adapt.mode=suggest --set batch.micro=1 --run-dir run ";
   REQUIRE(here.copus(common + "--ranks 2 --set train.tokens=10240").code == 0);
   Outcome const resumed = here.copus(common + "--ranks 4 --resume --set train.tokens=15360");
   INFO(resumed.err);
