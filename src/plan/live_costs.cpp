@@ -52,10 +52,15 @@ LiveShape* find(std::vector<LiveShape>& shapes, const StepShape& shape) {
   return nullptr;
 }
 
-// Factors of alpha and beta that the measured shapes had over their predictions.
-StepLine shared_factors(const LiveCosts& live) {
+// Factors of alpha and beta that the measured shapes had over their predictions: those of the same
+// layout where there are any, for what a layout costs beyond its prediction it costs with every
+// micro-batch.
+StepLine shared_factors(const LiveCosts& live, const Layout& layout) {
+  bool const has_run = std::any_of(live.shapes.begin(), live.shapes.end(),
+                                   [&](const LiveShape& s) { return s.shape.layout == layout; });
   double alpha = 0.0, beta = 0.0, alpha_weight = 0.0, beta_weight = 0.0;
   for (const LiveShape& s : live.shapes) {
+    if (has_run && !(s.shape.layout == layout)) continue;
     StepLine const line = line_of(s).line;
     if (s.predicted.alpha > 0.0) {
       // A small alpha says little; a tenth or ten times is as far as one is believed.
@@ -107,6 +112,17 @@ void observe(LiveCosts& live, const StepShape& shape, const StepLine& predicted,
   }
 }
 
+LiveCosts aged(LiveCosts live) {
+  constexpr double kSteps = 8.0;
+  for (LiveShape& s : live.shapes) {
+    double const keep = std::min(1.0, kSteps / std::max(s.weight, s.share));
+    for (double* sum : {&s.weight, &s.m, &s.mm, &s.t, &s.mt, &s.beta_weight, &s.beta, &s.share}) {
+      *sum *= keep;
+    }
+  }
+  return live;
+}
+
 double unseen_error(const LiveCosts& live) {
   double mean = 0.0, count = 0.0, squares = 0.0;
   for (const LiveShape& s : live.shapes) {
@@ -138,7 +154,7 @@ LivePrice price(const LiveCosts& live, const StepShape& shape, const StepLine& p
     }
     return out;
   }
-  StepLine const factor = shared_factors(live);
+  StepLine const factor = shared_factors(live, shape.layout);
   return {{factor.alpha * predicted.alpha, factor.beta * predicted.beta}, unseen, 0.0, false};
 }
 

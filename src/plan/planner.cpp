@@ -35,15 +35,14 @@ Judgement judge_batch(const Weighing& weighing, const Option& option, const Plan
   return out;
 }
 
-Judgement judge_layout(const Weighing& weighing, const Option& option, const PlannerRules& rules,
-                       const Situation& now) {
+Judgement judge_layout(const Weighing& weighing, const Option& option, const PlannerRules& rules) {
   Judgement out;
   // What has run was left for something better: without a margin the two would take turns.
   double const gain = option.price.measured ? rules.margin : 0.0;
   out.probability = weighing.probability(option, gain, Weighing::Doubt::noise_and_prediction);
   double const by_noise = weighing.probability(option, gain, Weighing::Doubt::noise);
   double const saved = weighing.saved_seconds(option);
-  double const needed = now.switch_seconds * (1.0 + rules.margin);
+  double const needed = option.cost_seconds * (1.0 + rules.margin);
   out.act =
       out.probability > rules.layout_confidence && by_noise > rules.confidence && saved > needed;
   out.why = fmt::format(
@@ -55,27 +54,43 @@ Judgement judge_layout(const Weighing& weighing, const Option& option, const Pla
   return out;
 }
 
-Judgement judge(const Weighing& weighing, const Option& option, const PlannerRules& rules,
-                const Situation& now) {
-  return option.change == Change::layout ? judge_layout(weighing, option, rules, now)
+Judgement judge(const Weighing& weighing, const Option& option, const PlannerRules& rules) {
+  return option.change == Change::layout ? judge_layout(weighing, option, rules)
                                          : judge_batch(weighing, option, rules);
 }
 
 std::string noise_text(const Situation& now, const PlannerRules& rules) {
-  if (!detail::usable(now.noise)) return "the noise scale is unresolved, so the batch stays";
+  if (!detail::usable(now.noise)) {
+    return fmt::format("the noise scale is unresolved{}{}{}, so the batch stays",
+                       now.noise.why.empty() ? "" : " (", now.noise.why,
+                       now.noise.why.empty() ? "" : ")");
+  }
   return fmt::format("critical batch {:.4g} ({:.4g} to {:.4g})",
                      rules.calibration * now.noise.critical_batch,
                      rules.calibration * now.noise.low, rules.calibration * now.noise.high);
 }
 
-void fill(Decision& out, const Weighing& weighing, const Option& option, const PlannerRules& rules,
-          const Situation& now) {
+// "", or what is not considered because it has been rolled back.
+std::string held_text(const PlannerState& state, const Situation& now) {
+  std::string text;
+  for (const HeldBack& held : state.held) {
+    if (held.until_step <= now.step) continue;
+    text += fmt::format(
+        "; {}{} is held back until step {} (rolled back {})", to_string(held.layout),
+        held.micro > 0 ? fmt::format(", micro-batch {}", held.micro) : "", held.until_step,
+        held.rollbacks == 1 ? "once" : fmt::format("{} times", held.rollbacks));
+  }
+  return text;
+}
+
+void fill(Decision& out, const Weighing& weighing, const Option& option,
+          const PlannerRules& rules) {
   out.to = option.row->configuration;
   out.change = option.change;
   out.predicted = option.worth;
   out.predicted_speed = option.speed;
-  out.error = option.price.error();
-  out.cost_seconds = option.change == Change::layout ? now.switch_seconds : 0.0;
+  out.error = weighing.error_between(option);
+  out.cost_seconds = option.cost_seconds;
   out.crossing = crossing(rules.objective, weighing.present().rate(), option.rate());
 }
 
@@ -100,9 +115,9 @@ bool same_wish(const std::optional<Configuration>& before, const Configuration& 
 
 std::string text_of(const Weighing& weighing, const Option& option, const PlannerRules& rules,
                     const Situation& now) {
-  return fmt::format("{} is worth {} under {} goodput at {}", to_string(option.row->configuration),
+  return fmt::format("{} is worth {} under {} goodput{} {}", to_string(option.row->configuration),
                      percent(option.worth / weighing.present().worth), name_of(rules.objective),
-                     noise_text(now, rules));
+                     detail::usable(now.noise) ? " at" : ";", noise_text(now, rules));
 }
 
 void note_runner_up(Decision& out, const Option& option) {
@@ -121,7 +136,7 @@ Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situa
   std::string shortfall;
   for (std::size_t i = 0; i < options.size() && options[i].effective > out.current; ++i) {
     const Option& option = options[i];
-    Judgement const judgement = judge(weighing, option, rules, now);
+    Judgement const judgement = judge(weighing, option, rules);
     std::string const what = text_of(weighing, option, rules, now);
     if (i == 0) {
       out.probability = judgement.probability;
@@ -132,7 +147,7 @@ Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situa
     out.probability = judgement.probability;
     out.reason = fmt::format("{}; {}", what, judgement.why);
     if (same_wish(wanted_before, *state.wanted, now.present)) {
-      fill(out, weighing, option, rules, now);
+      fill(out, weighing, option, rules);
       std::size_t const other = i == 0 ? 1 : 0;
       if (other < options.size()) note_runner_up(out, options[other]);
     } else {
@@ -145,6 +160,7 @@ Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situa
                    ? shortfall
                    : fmt::format("hold: nothing within reach is worth more under {} goodput; {}",
                                  name_of(rules.objective), noise_text(now, rules));
+  out.reason += held_text(state, now);
   if (!options.empty()) {
     note_runner_up(out, options[0]);
     out.crossing = crossing(rules.objective, weighing.present().rate(), options[0].rate());
@@ -179,12 +195,13 @@ PlannerRules rules_of(const Config& config) {
   rules.margin = config.adapt.margin;
   rules.confidence = config.gns.confidence;
   rules.min_dwell_steps = config.adapt.min_dwell_steps;
+  rules.interval_steps = config.adapt.interval_steps;
   return rules;
 }
 
 Decision decide(const PlanTable& table, const LiveCosts& live, const PlannerRules& rules,
                 const Situation& situation, PlannerState& state) {
-  Weighing const weighing(table, live, rules, situation);
+  Weighing const weighing(table, live, rules, situation, state.held);
   std::int64_t const since = situation.step - state.last_change_step;
   bool const dwelling = state.last_change_step > 0 && since < rules.min_dwell_steps;
   if (!situation.warming_up && !dwelling) return choose(weighing, rules, situation, state);
@@ -201,18 +218,18 @@ void note_change(PlannerState& state, std::int64_t step) {
   state.wanted.reset();
 }
 
-Verdict verify(const Decision& decision, double measured_speed) {
-  // Goodput is proportional to speed at a given batch and noise scale.
-  double const measured = decision.predicted * measured_speed / decision.predicted_speed;
-  double const gap = measured_speed / decision.predicted_speed - 1.0;
-  std::string const what =
-      fmt::format("{:.4g} tokens/s, {:.4g} predicted ({:+.1f} %, {:.1f} % expected error)",
-                  measured_speed, decision.predicted_speed, 100.0 * gap, 100.0 * decision.error);
-  if (-gap <= decision.error) return {true, "kept: " + what};
-  if (measured >= decision.current) {
-    return {true, "kept: short of the prediction, and still better than before: " + what};
-  }
-  return {false, "rolled back: " + what};
+void note_rollback(PlannerState& state, const PlannerRules& rules, const StepShape& left,
+                   const StepShape& kept, std::int64_t step) {
+  note_change(state, step);
+  HeldBack const key{left.layout, left.layout == kept.layout ? left.micro : 0, 0, 0};
+  auto held = std::find_if(state.held.begin(), state.held.end(), [&](const HeldBack& h) {
+    return h.layout == key.layout && h.micro == key.micro;
+  });
+  if (held == state.held.end()) held = state.held.insert(held, key);
+  constexpr std::int64_t kMostDoublings = 20;
+  held->rollbacks += 1;
+  std::int64_t const wait = std::max(rules.min_dwell_steps, rules.interval_steps);
+  held->until_step = step + (wait << std::min(held->rollbacks, kMostDoublings));
 }
 
 }  // namespace copus

@@ -45,8 +45,8 @@ Noise::Noise(const NoiseScale& scale, const PlannerRules& rules)
 }
 
 Weighing::Weighing(const PlanTable& table, const LiveCosts& live, const PlannerRules& rules,
-                   const Situation& now)
-    : table_(table), live_(live), rules_(rules), now_(now) {
+                   const Situation& now, const std::vector<HeldBack>& held)
+    : table_(table), live_(live), rules_(rules), now_(now), held_(held) {
   if (usable(now.noise)) noise_.emplace(now.noise, rules);
   auto const row = std::find_if(table.begin(), table.end(), [&](const PlanRow& candidate) {
     return candidate.configuration == now.present;
@@ -97,6 +97,12 @@ double Weighing::saved_seconds(const Option& option) const {
 bool Weighing::within_reach(const Configuration& other) const {
   if (other == now_.present) return false;
   if (!noise_ && other.batch != now_.present.batch) return false;
+  // The present shape is never held: its batches stay open.
+  bool const held = !(other.shape == now_.present.shape) &&
+                    std::any_of(held_.begin(), held_.end(), [&](const HeldBack& h) {
+                      return h.until_step > now_.step && h.holds(other.shape);
+                    });
+  if (held) return false;
   double const ratio = static_cast<double>(other.batch) / static_cast<double>(now_.present.batch);
   constexpr double kRounding = 1.0 + 1e-9;
   return ratio <= rules_.trust * kRounding && ratio * rules_.trust * kRounding >= 1.0;
@@ -110,12 +116,13 @@ Option Weighing::option_of(const PlanRow& row) const {
               out.price.line.seconds(row.micro_batches());
   out.worth = value(out, noise_ ? noise_->phi() : std::numeric_limits<double>::infinity());
   const StepShape &shape = row.configuration.shape, &is = now_.present.shape;
-  bool const same_layout = shape.layout == is.layout && shape.recompute == is.recompute;
-  if (row.configuration == now_.present) {
-    out.change = Change::none;
-  } else {
-    out.change = same_layout ? Change::batch : Change::layout;
+  if (shape == is) {
+    out.change = row.configuration == now_.present ? Change::none : Change::batch;
+    return out;
   }
+  out.change = Change::layout;
+  bool const moves = !(shape.layout == is.layout && shape.recompute == is.recompute);
+  out.cost_seconds = moves ? now_.switch_seconds : now_.micro_seconds;
   return out;
 }
 
@@ -143,9 +150,9 @@ double Weighing::tokens_until_crossing(const Option& option) const {
 
 // Useful tokens over the horizon by the seconds they take, the change's included.
 double Weighing::effective(const Option& option) const {
-  if (option.change != Change::layout || now_.switch_seconds <= 0.0) return option.worth;
+  if (option.cost_seconds <= 0.0) return option.worth;
   double const useful = tokens_until_crossing(option) / present_.speed * present_.worth;
-  return useful > 0.0 ? useful / (useful / option.worth + now_.switch_seconds) : 0.0;
+  return useful > 0.0 ? useful / (useful / option.worth + option.cost_seconds) : 0.0;
 }
 
 }  // namespace copus::detail

@@ -33,6 +33,7 @@ struct Option {
   double speed = 0.0;      // tokens a second
   double worth = 0.0;      // goodput at the estimated noise scale
   double effective = 0.0;  // goodput over the horizon, the change's cost included
+  double cost_seconds = 0.0;
   Change change = Change::none;
 
   Rate rate() const { return {speed, static_cast<double>(row->configuration.batch)}; }
@@ -41,7 +42,7 @@ struct Option {
 class Weighing {
  public:
   Weighing(const PlanTable& table, const LiveCosts& live, const PlannerRules& rules,
-           const Situation& now);
+           const Situation& now, const std::vector<HeldBack>& held);
 
   const Option& present() const { return present_; }
   double phi() const { return noise_ ? noise_->phi() : 0.0; }
@@ -57,11 +58,13 @@ class Weighing {
   // Seconds that the change saves over the horizon, its cost not counted.
   double saved_seconds(const Option& option) const;
 
+  // Relative, one standard deviation, of the option's speed against the present one's.
+  double error_between(const Option& option) const;
+
  private:
   bool within_reach(const Configuration& other) const;
   Option option_of(const PlanRow& row) const;
   double value(const Option& option, double phi) const;
-  double error_between(const Option& option) const;
   double tokens_until_crossing(const Option& option) const;
   double effective(const Option& option) const;
 
@@ -69,6 +72,7 @@ class Weighing {
   const LiveCosts& live_;
   const PlannerRules& rules_;
   const Situation& now_;
+  const std::vector<HeldBack>& held_;
   std::optional<Noise> noise_;
   Option present_;
 };

@@ -144,7 +144,8 @@ std::string CheckpointDraft::draft_path(const std::string& run_dir, std::int64_t
 SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counters& counters,
                                          const std::vector<CheckpointPart>& parts,
                                          const std::vector<PartSums>& written,
-                                         const TokenizerIdentity& tokenizer, std::int64_t keep) {
+                                         const TokenizerIdentity& tokenizer, std::int64_t keep,
+                                         const PlannerMemory& planner) {
   COPUS_CHECK(keep >= 1, "the checkpoint being written is kept");
   TemporaryTree& tree = place_->tree;
   FileSums sums;
@@ -162,7 +163,7 @@ SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counter
     config["bos_token_id"] = config["eos_token_id"] = *tokenizer.end_of_text;
   }
   sums["config.json"] = write_text_file(tree.file("config.json"), config.dump(2) + "\n");
-  CheckpointSummary const summary{model, counters, true, tokenizer.id, 0};
+  CheckpointSummary const summary{model, counters, planner, true, tokenizer.id, 0};
   std::int64_t bytes =
       write_text_file(tree.file(kStateFile), state_text(make_state(summary, sums))).bytes;
   for (const auto& [file, sum] : sums) bytes += sum.bytes;

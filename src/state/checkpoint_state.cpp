@@ -7,6 +7,7 @@
 
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/plan/planner_memory.h"
 
 namespace copus {
 namespace {
@@ -161,9 +162,13 @@ Counters counters_from(const json& in) {
 }  // namespace
 
 json make_state(const CheckpointSummary& summary, const FileSums& sums) {
-  return {{"format", kCheckpointFormat},     {"counters", to_json(summary.counters)},
-          {"model", to_json(summary.model)}, {"optimizer", summary.has_optimizer},
-          {"tokenizer", summary.tokenizer},  {"files", to_json(sums)}};
+  json state{{"format", kCheckpointFormat},     {"counters", to_json(summary.counters)},
+             {"model", to_json(summary.model)}, {"optimizer", summary.has_optimizer},
+             {"tokenizer", summary.tokenizer},  {"files", to_json(sums)}};
+  if (!(summary.planner == PlannerMemory{})) {
+    state["planner"] = json::parse(memory_text(summary.planner));
+  }
+  return state;
 }
 
 CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
@@ -177,6 +182,10 @@ CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
     CheckpointSummary summary;
     summary.model = model_from(state->at("model"), directory);
     summary.counters = counters_from(state->at("counters"));
+    if (state->contains("planner")) {
+      summary.planner = parse_memory(state->at("planner").dump(),
+                                     fmt::format("{}/{}: planner", directory, kStateFile));
+    }
     summary.has_optimizer = state->at("optimizer").get<bool>();
     summary.tokenizer = state->at("tokenizer").get<std::string>();
     for (const auto& [name, sum] : sums) {

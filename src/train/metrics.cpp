@@ -101,6 +101,7 @@ void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_
                             {"communication", spread(r.communication)},
                             {"data", spread(r.data)}};
   }
+  if (r.pace) line["micro_batch_seconds"] = number(r.pace);
   if (r.predicted_seconds) line["predicted_seconds"] = number(r.predicted_seconds);
   if (r.gns) line["gns"] = as_json(*r.gns);
   write(line);

@@ -139,13 +139,17 @@ std::string Progress::line(const StepRecord& r) const {
   double const left =
       static_cast<double>(std::max<std::int64_t>(0, config_.train.tokens - r.tokens));
   double const done = 100.0 * (1.0 - left / static_cast<double>(config_.train.tokens));
+  // Measured, and the planner's prediction of it.
+  std::string const predicted = r.predicted_seconds ? fmt::format("{:.3f} s, {:.3f} predicted | ",
+                                                                  r.seconds, *r.predicted_seconds)
+                                                    : "";
   return fmt::format(
       "step {:>6} | {:>5} tokens {:>5.1f}% | loss {:>7.4f} | norm {:>7.3f} | lr {:.2e} | {:>6} "
       "tok/s | "
-      "MFU {:>4.1f}% | data {:>3.1f}% | left {}",
+      "MFU {:>4.1f}% | data {:>3.1f}% | {}left {}",
       r.step, human_count(static_cast<double>(r.tokens)), done, r.loss, r.grad_norm, r.lr,
       human_count(recent_rate_), 100.0 * mfu_of(recent_rate_), 100.0 * recent_data_share_,
-      human_duration(left / std::max(1e-9, recent_rate_)));
+      predicted, human_duration(left / std::max(1e-9, recent_rate_)));
 }
 
 }  // namespace copus

@@ -16,6 +16,7 @@
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/flops.h"
+#include "copus/plan/planner_memory.h"
 #include "copus/state/checkpoint.h"
 #include "train/measure_hardware.h"
 #include "train/run_checkpoint.h"
@@ -135,7 +136,24 @@ void Run::start() {
   }
   write_run_event();
   if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
-    adapter_.emplace(config_, cluster(), world_, plan_);
+    start_planner();
+}
+
+void Run::start_planner() {
+  Cluster const machine = cluster();
+  const PlannerMemory& memory = trainer_.state().planner;
+  if (leads()) {
+    // With the configuration and the metrics this is all that plan/replay.h needs.
+    std::int64_t const batch = batch_of(plan_, config_.batch, trainer_.state().counters.tokens);
+    metrics_->event("planner", trainer_.state().counters,
+                    {{"hardware", nlohmann::json::parse(hardware_json(machine.hardware))},
+                     {"nodes", machine.nodes},
+                     {"gpus_per_node", machine.gpus_per_node},
+                     {"world", world_.size()},
+                     {"plan", plan_json(plan_, batch)},
+                     {"memory", nlohmann::json::parse(memory_text(memory))}});
+  }
+  adapter_.emplace(config_, machine, world_, plan_, memory);
 }
 
 // The machine as the planner sees it: what was named, or what these ranks measure.
@@ -257,6 +275,7 @@ void Run::save(SaveMode mode) {
   const Counters& counters = trainer_.state().counters;
   if (writer_.under_way()) finish_save();  // the second waits for the first
   if (saved_at_ == counters.step) return;
+  if (adapter_) trainer_.state().planner = adapter_->memory();
   bool const wait = mode == SaveMode::now || !config_.checkpoint.async;
   std::string const problem = writer_.start(trainer_, wait);
   if (!problem.empty()) {

@@ -2,6 +2,7 @@
 // decides alike from equal numbers.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@
 
 namespace copus {
 
+// A plan as events of metrics.jsonl show it.
+nlohmann::json plan_json(const RunPlan& plan, std::int64_t batch);
+
 class Run {
  public:
   // Everything checked; nothing written yet.
@@ -34,6 +38,7 @@ class Run {
   bool asked_to_stop() const { return options_.stop_reason && !options_.stop_reason().empty(); }
   void start();
   void load();
+  void start_planner();
   void show_start();
   void write_run_event();
   void report(const StepRecord& record);

@@ -16,7 +16,7 @@ TrainState views_of(std::vector<float> (&buffers)[3]) {
   auto const view = [](std::vector<float>& x) {
     return TensorView(x.data(), DType::f32, {static_cast<std::int64_t>(x.size())});
   };
-  return {view(buffers[0]), view(buffers[1]), view(buffers[2]), {}};
+  return {view(buffers[0]), view(buffers[1]), view(buffers[2]), {}, {}};
 }
 
 }  // namespace
@@ -58,6 +58,7 @@ std::string CheckpointWriter::start(Trainer& trainer, bool wait) {
   started_ = std::chrono::steady_clock::now();
   Communicator& world = trainer.world();
   counters_ = trainer.state().counters;
+  planner_ = trainer.state().planner;
   std::string const problem =
       first_problem(world, problem_of([&] {
                       if (world.rank() == 0)
@@ -119,8 +120,9 @@ CheckpointWriter::Result CheckpointWriter::finish(Communicator& world) {
     std::vector<PartSums> const sums = share_sums(world);
     result.problem = first_problem(world, problem_of([&] {
                                      if (world.rank() == 0)
-                                       result.saved = draft_->publish(model_, counters_, parts_,
-                                                                      sums, tokenizer_, keep_);
+                                       result.saved =
+                                           draft_->publish(model_, counters_, parts_, sums,
+                                                           tokenizer_, keep_, planner_);
                                      return std::string();
                                    }));
   }
@@ -131,6 +133,16 @@ CheckpointWriter::Result CheckpointWriter::finish(Communicator& world) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   return result;
 }
+
+namespace {
+
+// Step times of windows of another length are no step times of these.
+PlannerMemory planner_memory(const std::string& directory, const ModelConfig& model) {
+  CheckpointSummary const summary = read_checkpoint_summary(directory);
+  return summary.model.seq_len == model.seq_len ? summary.planner : PlannerMemory{};
+}
+
+}  // namespace
 
 void load_run(const std::string& directory, const ModelConfig& model, Trainer& trainer) {
   Communicator& world = trainer.world();
@@ -146,6 +158,7 @@ void load_run(const std::string& directory, const ModelConfig& model, Trainer& t
       counters =
           load_train_state(directory, model, state_shard(model, trainer.layout(), world.rank()),
                            backend_writer(trainer.backend(), trainer.state()));
+      if (world.rank() == 0) trainer.state().planner = planner_memory(directory, model);
       return std::string();
     } catch (const ConfigError&) {
       failure = std::current_exception();

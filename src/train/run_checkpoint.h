@@ -52,6 +52,7 @@ class CheckpointWriter {
   std::vector<CheckpointPart> parts_;
   ModelConfig model_;
   Counters counters_;
+  PlannerMemory planner_;
   std::unique_ptr<CheckpointDraft> draft_;  // rank 0
   std::vector<float> snapshot_[3];
   PartSums sums_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "copus/backend/machine.h"
@@ -10,15 +11,16 @@
 #include "train/run.h"
 
 namespace copus {
-namespace {
 
-nlohmann::json as_json(const RunPlan& plan, std::int64_t batch) {
+nlohmann::json plan_json(const RunPlan& plan, std::int64_t batch) {
   const Layout& layout = plan.layout;
   return {{"dp", layout.dp},           {"tp", layout.tp},
           {"pp", layout.pp},           {"virtual_stages", layout.virtual_stages},
           {"zero", layout.zero},       {"sequence_parallel", layout.sequence_parallel},
           {"micro_batch", plan.micro}, {"batch", batch}};
 }
+
+namespace {
 
 nlohmann::json seconds_of(const SwitchRecord& record) {
   nlohmann::json seconds{{"total", record.total_seconds}};
@@ -34,6 +36,31 @@ std::string phases_of(const SwitchRecord& record) {
                         record.seconds[i]);
   }
   return text;
+}
+
+// What steps were held against which prediction; nothing of it where nothing was compared.
+nlohmann::json as_json(const Verdict& verdict) {
+  nlohmann::json out{{"kept", verdict.ruling != Ruling::roll_back},
+                     {"reason", verdict.reason},
+                     {"predicted", nullptr}};
+  if (verdict.after.steps == 0) return out;
+  auto const interval = [](const Speed& speed) {
+    // Unbounded while the steps were too few.
+    bool const known = std::isfinite(speed.high);
+    return known ? nlohmann::json{speed.low, speed.high} : nlohmann::json(nullptr);
+  };
+  auto const error = [](const Speed& speed) {
+    return std::isfinite(speed.high) ? nlohmann::json(speed.error()) : nlohmann::json(nullptr);
+  };
+  out["predicted"] = verdict.predicted_speed;
+  out["measured"] = verdict.after.median;
+  out["measured_interval"] = interval(verdict.after);
+  out["measured_error"] = error(verdict.after);
+  out["steps"] = verdict.after.steps;
+  out["before"] = verdict.before.median;
+  out["before_interval"] = interval(verdict.before);
+  out["before_error"] = error(verdict.before);
+  return out;
 }
 
 std::string words(const RunPlan& plan, std::int64_t batch) {
@@ -52,7 +79,13 @@ void Run::between_steps(const StepRecord& record) {
   } else {
     watch_.count();
   }
-  if (watch_.ready()) settle_switch();
+  if (adapter_ && adapter_->awaits_verdict()) {
+    if (adapter_->look_due()) settle_switch();
+  } else if (watch_.ready()) {
+    nlohmann::json fields = watch_.result();
+    fields.update({{"predicted", nullptr}, {"kept", true}});
+    if (leads()) metrics_->event("verify", trainer_.state().counters, fields);
+  }
   follow_script();
   if (adapter_ && adapter_->due(trainer_.state().counters.step)) consult_planner();
 }
@@ -72,8 +105,8 @@ void Run::follow_script() {
   }
   if (leads()) {
     metrics_->event("decision", counters,
-                    {{"from", as_json(plan_, batch_of(plan_, config_.batch, counters.tokens))},
-                     {"to", as_json(*plan, batch_of(*plan, config_.batch, counters.tokens))},
+                    {{"from", plan_json(plan_, batch_of(plan_, config_.batch, counters.tokens))},
+                     {"to", plan_json(*plan, batch_of(*plan, config_.batch, counters.tokens))},
                      {"reason", "adapt.script"},
                      {"predicted", nullptr},
                      {"current", nullptr},
@@ -83,23 +116,18 @@ void Run::follow_script() {
   change_to(*plan, "adapt.script");
 }
 
-// Some steps after a switch: what it has brought, and back where the planner was wrong.
+// Some steps after a switch of the planner's: whether it is kept, and back where it was wrong.
 void Run::settle_switch() {
   const Counters& counters = trainer_.state().counters;
+  std::optional<Adapter::Settled> const settled = adapter_->settle(counters.step);
+  if (!settled) return;
   nlohmann::json fields = watch_.result();
-  fields["predicted"] = nullptr;
-  fields["kept"] = true;
-  std::optional<RunPlan> back;
-  if (adapter_ && adapter_->awaits_verdict()) {
-    Adapter::Settled const settled = adapter_->settle(counters.step, watch_.rate());
-    fields["predicted"] = settled.predicted_speed;
-    fields["kept"] = !settled.back.has_value();
-    fields["reason"] = settled.reason;
-    if (leads()) log_.info("planner: " + settled.reason);
-    back = settled.back;
+  if (settled->verdict) {
+    log_.info("planner: " + settled->verdict->reason);
+    fields.update(as_json(*settled->verdict));
   }
   if (leads()) metrics_->event("verify", counters, fields);
-  if (back) change_to(*back, "rollback");
+  if (settled->back) change_to(*settled->back, "rollback");
 }
 
 void Run::consult_planner() {
@@ -112,7 +140,7 @@ void Run::consult_planner() {
 
 void Run::write_decision(const Decision& decision, bool acts) {
   auto const shown = [](const Configuration& c) {
-    return as_json({c.shape.layout, c.shape.micro, {}}, c.batch);
+    return plan_json({c.shape.layout, c.shape.micro, {}}, c.batch);
   };
   nlohmann::json fields{{"from", shown(decision.from)},
                         {"to", shown(decision.to)},
@@ -140,7 +168,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   const Counters& counters = trainer_.state().counters;
   std::int64_t const batch_before = batch_of(plan_, config_.batch, counters.tokens);
   std::int64_t const batch_after = batch_of(plan, config_.batch, counters.tokens);
-  nlohmann::json const from = as_json(plan_, batch_before), to = as_json(plan, batch_after);
+  nlohmann::json const from = plan_json(plan_, batch_before), to = plan_json(plan, batch_after);
   log_.info(fmt::format("{}: from {} to {}", reason, words(plan_, batch_before),
                         words(plan, batch_after)));
   ChosenPlan const chosen = reason == "adapt.script" ? ChosenPlan{} : chosen_plan(plan);
@@ -163,10 +191,10 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
     }
     return;
   }
+  if (adapter_) adapter_->changed(plan_, plan, counters.step, record.total_seconds);
   plan_ = plan;
   trainer_.state().counters.plan = chosen;
   watch_.switched();
-  if (adapter_) adapter_->changed(counters.step, record.total_seconds);
   progress_->use_peak(peak_of(plan_.layout));
   if (!leads()) return;
   log_.info(fmt::format("switched in {:.3f} s ({}): {} moved, {} copied, peak of this rank {}",

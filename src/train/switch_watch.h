@@ -1,4 +1,4 @@
-// Whether a switch kept its promise: throughput and the groups' bandwidth before and after.
+// What a switch brought: throughput and the groups' bandwidth before and after.
 #pragma once
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 
 namespace copus {
 
-// Fed with every step; says its word once, some steps after a switch.
+// Fed with every step; says its word once, some steps after a switch, or when it is asked.
 class SwitchWatch {
  public:
   // A step of an active rank in the mesh's layout, in tokens/s.
@@ -21,7 +21,6 @@ class SwitchWatch {
   // Whether the steps since a switch are enough for a word; it is said once. The same on every rank
   // that has called switched and count alike.
   bool ready() const { return pending_ && steps_ > kSteps; }
-  double rate() const { return now_.rate(); }  // median of the steps in the present layout
   // The fields of a `verify` event; ends the watch.
   nlohmann::json result();
   // The watch of a rank that has no part in the layout: it only counts.

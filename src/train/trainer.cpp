@@ -8,7 +8,6 @@
 #include "copus/state/initialize.h"
 #include "copus/train/batch_rule.h"
 #include "copus/train/evaluator.h"
-#include "copus/train/pipeline.h"
 #include "copus/train/schedule.h"
 #include "train/stopwatch.h"
 
@@ -61,9 +60,10 @@ std::unique_ptr<Engine> Trainer::make_engine(const Mesh& mesh, std::int64_t micr
 
 void Trainer::adopt(std::unique_ptr<Engine> engine) {
   engine_ = std::move(engine);
-  Counters const counters = state_.counters;
+  TrainState kept = std::move(state_);
   state_ = engine_ ? engine_->state() : TrainState{};
-  state_.counters = counters;
+  state_.counters = kept.counters;
+  state_.planner = std::move(kept.planner);
   if (engine_) engine_->prepare();
 }
 
@@ -108,8 +108,8 @@ void Trainer::load(const SampleSource& samples, std::int64_t batch) {
   }
 }
 
-// The sum of losses of this rank's micro-batches, on the last stage.
-double Trainer::run_schedule(std::int64_t accumulation) {
+// Forward and backward of this rank's micro-batches.
+PipelineResult Trainer::run_schedule(std::int64_t accumulation) {
   auto const step = static_cast<std::uint32_t>(state_.counters.step + 1);
   auto const batch_of = [&](std::int64_t micro) {
     const HostBatch& host = batches_[static_cast<std::size_t>(micro)];
@@ -135,11 +135,12 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
     backend_.zero(engine_->gradients());
     std::int64_t const accumulation = batch / (layout().dp * micro_);
     sync.begin(accumulation, measures_now());
-    double const loss_sum = run_schedule(accumulation);
+    PipelineResult const run = run_schedule(accumulation);
     sync.finish();
     // The last stage's first tp rank has a loss; without ZeRO the data-parallel ranks hold the same
     // gradient.
-    share.loss_sum = mesh_.coord().tp == 0 ? loss_sum : 0.0;
+    share.loss_sum = mesh_.coord().tp == 0 ? run.loss : 0.0;
+    share.pace = run.pace.value_or(0.0);
     bool const counts = state_is_cut(layout()) || mesh_.coord().dp == 0;
     share.square_sum = counts ? engine_->optimizer().square_sum(engine_->gradients()) : 0.0;
   }
@@ -167,7 +168,7 @@ void Trainer::share_points(std::int64_t batch, Share& share) const {
 // active rank puts its times into places of its own. Returns the norms that were measured.
 StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
                                   StepRecord& record) {
-  constexpr std::size_t kSums = 10, kTimes = 3;
+  constexpr std::size_t kSums = 10, kTimes = 4;
   auto const ranks = static_cast<std::size_t>(layout().world());
   std::vector<double> scalars{share.loss_sum,
                               share.square_sum,
@@ -182,7 +183,8 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
   scalars.resize(kSums + kTimes * ranks, 0.0);
   if (active()) {
     double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_->rank());
-    mine[0] = share.compute, mine[1] = share.communication, mine[2] = share.data;
+    mine[0] = share.compute, mine[1] = share.communication, mine[2] = share.data,
+    mine[3] = share.pace;
   }
   world_->all_reduce(std::span<double>(scalars), ReduceOp::sum);
   record.loss = scalars[0] / static_cast<double>(step_tokens);
@@ -194,6 +196,7 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
   record.communication = spread_of(times, 1, kTimes);
   record.data = spread_of(times, 2, kTimes);
   record.data_seconds = record.data.max;
+  if (double const pace = spread_of(times, 3, kTimes).max; pace > 0.0) record.pace = pace;
   return {point_of({scalars[4], scalars[5], scalars[6]}),
           point_of({scalars[7], scalars[8], scalars[9]}),
           point_of(sums_of(scalars[1], step_tokens, config_.model.seq_len, true))};

@@ -87,3 +87,29 @@ TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {
   CHECK(events(here.metrics("act"), "decision").size() > 2);
   if (!moved) WARN("no layout was better by enough this time: the move itself is tested by script");
 }
+
+TEST_CASE("what the planner has measured goes on in a resumed run, on another world too") {
+  Workspace const here;
+  prepare(here);
+  std::string const common =
+      "train c.json --threads 1 --set adapt.mode=suggest --set batch.micro=1 --run-dir run ";
+  REQUIRE(here.copus(common + "--ranks 2 --set train.tokens=10240").code == 0);
+  Outcome const resumed = here.copus(common + "--ranks 4 --resume --set train.tokens=15360");
+  INFO(resumed.err);
+  REQUIRE(resumed.code == 0);
+  std::vector<json> const starts = events(here.metrics("run"), "planner");
+  REQUIRE(starts.size() == 2);
+  CHECK(starts[0]["memory"]["shapes"].empty());
+  json const& shapes = starts[1]["memory"]["shapes"];
+  REQUIRE(shapes.size() == 1);
+  CHECK(shapes[0]["layout"]["dp"] == 2);
+  CHECK(shapes[0]["weight"].get<double>() > 10.0);
+  CHECK(starts[1]["world"] == 4);
+  for (const json& line : here.metrics("run")) {
+    if (!line.contains("event") && line["step"].get<int>() > 2) {
+      CHECK(line["micro_batch_seconds"].get<double>() > 0.0);
+      CHECK(line["micro_batch_seconds"].get<double>() < line["seconds"].get<double>());
+    }
+  }
+  CHECK_THAT(resumed.err + resumed.out, Catch::Contains(" predicted | left "));
+}

@@ -14,6 +14,7 @@ namespace copus {
 // A step-time line t = alpha + beta m.
 struct StepLine {
   double alpha = 0.0, beta = 0.0;
+  bool operator==(const StepLine&) const = default;
   double seconds(std::int64_t micro_batches) const {
     return alpha + beta * static_cast<double>(micro_batches);
   }
@@ -28,11 +29,16 @@ struct LiveShape {
   double beta_weight = 0.0, beta = 0.0;  // seconds between micro-batches, measured inside steps
   double residual = 0.0;  // mean square of measured over corrected prediction, less 1
   double share = 0.0;     // weight in the shared factors; recent steps count more
+  bool operator==(const LiveShape&) const = default;
 };
 
 struct LiveCosts {
   std::vector<LiveShape> shapes;
+  bool operator==(const LiveCosts&) const = default;
 };
+
+// As a resumed run believes them: as much as of eight steps, for the machine may be another one.
+LiveCosts aged(LiveCosts live);
 
 // One step of `shape` with m micro-batches took `seconds`. `beta` is the steady time between
 // micro-batches on the slowest stage where the step measured it.

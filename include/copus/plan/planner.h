@@ -13,10 +13,11 @@
 namespace copus {
 
 // The noise scale as the run estimates it: critical batch in sequences, uncalibrated, and its
-// interval. Nothing is read from the others unless `resolved`.
+// interval. Nothing is read from these unless `resolved`.
 struct NoiseScale {
   double critical_batch = 0.0, low = 0.0, high = 0.0;
   bool resolved = false;
+  std::string why = {};  // it is not resolved
 };
 
 // What the run does, or could do.
@@ -48,6 +49,7 @@ struct PlannerRules {
   double layout_confidence = 0.75;
   double trust = 2.0;  // a decision changes the batch by at most this factor
   std::int64_t min_dwell_steps = 50;
+  std::int64_t interval_steps = 100;  // between decisions
 };
 PlannerRules rules_of(const Config& config);
 
@@ -59,8 +61,21 @@ struct Situation {
   bool warming_up = false;      // of the learning rate: the batch is held
   double horizon_tokens = 0.0;  // over which a change must pay
   double noise_growth = 0.0;    // d log(critical batch) / d token, where a trend is known
-  double switch_seconds = 0.0;  // of a layout change, as measured
+  double switch_seconds = 0.0;  // of a change of layout, as measured
+  double micro_seconds = 0.0;   // of a change of the micro-batch alone, which moves no state
   std::int64_t sequence_tokens = 1;
+};
+
+// What was rolled back, and is not tried again before `until_step`.
+struct HeldBack {
+  Layout layout;
+  std::int64_t micro = 0;  // 0: whatever the micro-batch
+  std::int64_t until_step = 0;
+  std::int64_t rollbacks = 0;  // each doubles the wait
+  bool operator==(const HeldBack&) const = default;
+  bool holds(const StepShape& shape) const {
+    return shape.layout == layout && (micro == 0 || shape.micro == micro);
+  }
 };
 
 // What the planner remembers between decisions.
@@ -68,8 +83,11 @@ struct PlannerState {
   std::int64_t last_change_step = 0;  // 0: none yet
   // A change acts when two decisions in a row want it: an estimate that was far off once is not.
   std::optional<Configuration> wanted;
+  std::vector<HeldBack> held;
+  bool operator==(const PlannerState&) const = default;
 };
 
+// layout: anything that makes a new engine, the micro-batch too.
 enum class Change { none, batch, layout };
 
 struct Decision {
@@ -79,7 +97,7 @@ struct Decision {
   // Goodput (useful tokens a second) of `to` and `from`, and their speeds in tokens a second.
   double predicted = 0.0, current = 0.0;
   double predicted_speed = 0.0, current_speed = 0.0;
-  double error = 0.0;           // relative, of predicted_speed
+  double error = 0.0;           // relative, of predicted_speed against current_speed
   double probability = 0.0;     // that the gain is what it must be
   double cost_seconds = 0.0;    // of the change
   double critical_batch = 0.0;  // calibrated; 0 when unresolved
@@ -89,24 +107,21 @@ struct Decision {
   double runner_up_goodput = 0.0;
 };
 
-// Batch alone (same layout and recompute mode): acts when P(gain > margin) > confidence. Layout:
-// when it is better with layout_confidence in all and with confidence as far as the noise scale
-// goes, and the seconds saved over the horizon (or until the noise scale's trend crosses back)
-// exceed the switch's times 1 + margin. Two decisions in a row must want it. Held through warm-up
-// and for min_dwell_steps after a change; while the noise scale is unresolved the batch stays.
+// Batch alone (same shape): acts when P(gain > margin) > confidence. Layout or micro-batch: when it
+// is better with layout_confidence in all and with confidence as far as the noise scale goes, and
+// the seconds saved over the horizon (or until the noise scale's trend crosses back) exceed the
+// switch's times 1 + margin. Two decisions in a row must want it. Held through warm-up and for
+// min_dwell_steps after a change; while the noise scale is unresolved the batch stays.
 Decision decide(const PlanTable& table, const LiveCosts& live, const PlannerRules& rules,
                 const Situation& situation, PlannerState& state);
 
 // After a change was carried out at `step`.
 void note_change(PlannerState& state, std::int64_t step);
-
-// Whether a change is kept, by its speed over the dwell time: rolled back when it falls short of
-// the prediction by more than its error and is worth less than what was left. The model has learned
-// it either way: the shape has run.
-struct Verdict {
-  bool kept = true;
-  std::string reason;
-};
-Verdict verify(const Decision& decision, double measured_speed);
+// After `left` was rolled back to `kept` at `step`. Its shape has run, so its measured cost stands;
+// beyond that its layout (its micro-batch, where that alone had changed) is not tried for twice the
+// dwell time, or interval, four times after the second rollback, and so on: what looked good in
+// spite of a measurement once may do so again.
+void note_rollback(PlannerState& state, const PlannerRules& rules, const StepShape& left,
+                   const StepShape& kept, std::int64_t step);
 
 }  // namespace copus

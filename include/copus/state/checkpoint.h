@@ -66,6 +66,7 @@ SavedCheckpoint save_checkpoint(const std::string& run_dir, const FlatModel& mod
 struct CheckpointSummary {
   ModelConfig model;
   Counters counters;
+  PlannerMemory planner;
   bool has_optimizer = false;
   std::string tokenizer;
   std::int64_t bytes = 0;

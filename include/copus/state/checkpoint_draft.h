@@ -51,7 +51,7 @@ class CheckpointDraft {
   SavedCheckpoint publish(const ModelConfig& model, const Counters& counters,
                           const std::vector<CheckpointPart>& parts,
                           const std::vector<PartSums>& written, const TokenizerIdentity& tokenizer,
-                          std::int64_t keep);
+                          std::int64_t keep, const PlannerMemory& planner = {});
 
  private:
   struct Place;

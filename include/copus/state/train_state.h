@@ -5,6 +5,7 @@
 
 #include "copus/core/tensor.h"
 #include "copus/plan/gns.h"
+#include "copus/plan/planner_memory.h"
 
 namespace copus {
 
@@ -35,6 +36,7 @@ struct Counters {
 struct TrainState {
   TensorView master, m, v;
   Counters counters;
+  PlannerMemory planner;  // on rank 0; empty where no planner runs
 };
 
 }  // namespace copus

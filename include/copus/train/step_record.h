@@ -33,6 +33,9 @@ struct StepRecord {
   // Over the active ranks, up to the step's scalar reduction: who computes long, and who waits for
   // whom.
   Spread compute, communication, data;
+  // Between the ends of two micro-batches on the last stage, of the slowest rank; none with a
+  // single micro-batch, or with virtual stages.
+  std::optional<double> pace;
   std::string skip_reason;                  // not empty: nothing was updated
   bool stop_requested = false;              // on any rank
   bool all_written = false;                 // on every rank of the world

@@ -15,6 +15,7 @@
 #include "copus/state/train_state.h"
 #include "copus/train/batch_rule.h"
 #include "copus/train/engine.h"
+#include "copus/train/pipeline.h"
 #include "copus/train/step_record.h"
 #include "copus/train/switch.h"
 
@@ -84,6 +85,7 @@ class Trainer {
   struct Share {
     double loss_sum = 0.0, square_sum = 0.0;
     double compute = 0.0, communication = 0.0, data = 0.0;  // seconds
+    double pace = 0.0;  // seconds a micro-batch, where the last stage measured it
     StepFlags flags;
     PointSums first, local;  // of the noise scale
   };
@@ -92,7 +94,7 @@ class Trainer {
   void adopt(std::unique_ptr<Engine> engine);
   void load(const SampleSource& samples, std::int64_t batch);
   Share compute(const SampleSource& samples, std::int64_t batch);
-  double run_schedule(std::int64_t accumulation);
+  PipelineResult run_schedule(std::int64_t accumulation);
   bool measures_now() const;
   void share_points(std::int64_t batch, Share& share) const;
   StepNorms reduce_scalars(const Share& share, std::int64_t step_tokens, StepRecord& record);

@@ -71,6 +71,25 @@ TEST_CASE("a shape that has never run is corrected by what the measured ones had
   CHECK(after.line.beta == Approx(0.8).epsilon(kRounding));
 }
 
+TEST_CASE("a micro-batch that has never run is corrected by what its own layout had") {
+  LiveCosts live;
+  StepLine const predicted{0.2, 0.1};
+  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 1.0);
+  for (int i = 0; i < 20; ++i) observe(live, shape_of(1, 4), predicted, 8, 3.0);
+  CHECK(price(live, shape_of(1, 4, 2), {0.2, 0.2}, 4).line.seconds(4) == Approx(3.0));
+  CHECK(price(live, shape_of(4, 1, 2), {0.2, 0.2}, 4).line.seconds(4) == Approx(1.0));
+}
+
+TEST_CASE("a resumed run keeps what was measured, and lets eight new steps outweigh it") {
+  LiveCosts live;
+  StepLine const predicted{0.0, 0.1};
+  for (int i = 0; i < 300; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.0);
+  live = aged(live);
+  CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) == Approx(1.0));
+  for (int i = 0; i < 9; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.4);
+  CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) > 1.2);
+}
+
 TEST_CASE(
     "predictions that agree among measured shapes are trusted more, and less if they do not") {
   auto const error_after = [](double spread) {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "copus/plan/goodput.h"
 #include "copus/plan/planner.h"
@@ -247,19 +248,71 @@ TEST_CASE("a prediction is compared with the present by the same corrected model
   CHECK(d.runner_up_goodput == Approx(d.current).epsilon(1e-6));
 }
 
-TEST_CASE("a change that falls short by more than its error, and is worse, is rolled back") {
-  Decision d;
-  d.current = 100.0;
-  d.predicted = 120.0;
-  d.predicted_speed = 1200.0;
-  d.error = 0.1;
-  CHECK(verify(d, 1250.0).kept);
-  CHECK(verify(d, 1100.0).kept);  // within the error
-  CHECK(verify(d, 1020.0).kept);  // short, and still better
-  CHECK_THAT(verify(d, 1020.0).reason, Catch::Contains("short of the prediction"));
-  Verdict const back = verify(d, 900.0);
-  CHECK_FALSE(back.kept);
-  CHECK_THAT(back.reason, Catch::Contains("rolled back") && Catch::Contains("-25.0 %"));
+TEST_CASE("what was rolled back is not tried again at once, and twice as long the next time") {
+  // The model goes on believing that tp 4 is better: nothing but the rollback speaks against it.
+  LiveCosts const live = well_known();
+  PlannerRules rules;
+  rules.min_dwell_steps = 50;
+  rules.interval_steps = 100;
+  PlannerState state;
+  Situation now = at(data_parallel(), 32, noise_of(10, 0.05));
+  std::vector<std::int64_t> tried;
+  for (now.step = 100; now.step <= 3000; now.step += 100) {
+    Decision const d = decide(two_layouts(), live, rules, now, state);
+    if (d.change != Change::layout) {
+      bool const held = !state.held.empty() && state.held[0].until_step > now.step;
+      if (held) CHECK_FALSE((d.runner_up && d.runner_up->shape == tensor_parallel()));
+      if (held && now.step > tried.back() + 50)
+        CHECK_THAT(d.reason, Catch::Contains("is held back until step"));
+      continue;
+    }
+    tried.push_back(now.step);
+    note_rollback(state, rules, d.to.shape, d.from.shape, now.step + 10);
+  }
+  // A wait of 200, 400, 800 ... steps from the rollback, then two decisions that agree.
+  CHECK(tried == std::vector<std::int64_t>{200, 600, 1200, 2200});
+}
+
+TEST_CASE("a micro-batch that was rolled back holds back itself, not its layout") {
+  PlannerState state;
+  StepShape other = data_parallel();
+  other.micro = 4;
+  note_rollback(state, {}, other, data_parallel(), 100);
+  REQUIRE(state.held.size() == 1);
+  CHECK(state.held[0].holds(other));
+  other.micro = 2;
+  CHECK_FALSE(state.held[0].holds(other));
+}
+
+TEST_CASE("a change of the micro-batch alone is priced by what such changes take") {
+  StepShape large = data_parallel();
+  large.micro = 4;
+  PlanTable table;
+  table.push_back({{data_parallel(), 64}, {0.0, 0.1}});
+  table.push_back({{large, 64}, {0.0, 0.3}});  // a quarter less time a step
+  LiveCosts const live = well_known(table);
+  Situation now = at(data_parallel(), 64, noise_of(500));
+  now.switch_seconds = 1e9;  // moving state is out of the question
+  now.micro_seconds = 0.5;
+  Decision const go = decided(table, live, {}, now);
+  CAPTURE(go.reason);
+  CHECK(go.change == Change::layout);
+  CHECK(go.to.shape.micro == 4);
+  CHECK(go.cost_seconds == 0.5);
+  now.micro_seconds = 1e9;
+  CHECK(decided(table, live, {}, now).change == Change::none);
+}
+
+TEST_CASE("the reason says why the noise scale is unresolved, in a sentence") {
+  LiveCosts const live = well_known();
+  Situation now = at(data_parallel(), 32, {});
+  now.noise.why = "too few estimates so far";
+  Decision const layout = decided(two_layouts(), live, {}, now);
+  CAPTURE(layout.reason);
+  CHECK_THAT(layout.reason, Catch::Contains("under plain goodput; the noise scale is unresolved "
+                                            "(too few estimates so far), so the batch stays;"));
+  Decision const none = decided(one_layout(), live, {}, now);
+  CHECK_THAT(none.reason, Catch::EndsWith("(too few estimates so far), so the batch stays"));
 }
 
 namespace {

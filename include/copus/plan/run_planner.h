@@ -1,0 +1,69 @@
+// What a planner knows inside one run: fed with what steps measure, asked for decisions. The live
+// job and a replay of its metrics drive this same value.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "copus/plan/gns.h"
+#include "copus/plan/planner_memory.h"
+#include "copus/plan/verdict.h"
+
+namespace copus {
+
+// Where the run stands when a decision is asked for.
+struct Moment {
+  std::int64_t step = 0, tokens = 0;
+  std::optional<GnsReading> noise;
+};
+
+class RunPlanner {
+ public:
+  // `present`: what the run starts in. Keys that the configuration gives stay as they are, those
+  // left "auto" are the planner's, and so are batch.min to batch.max.
+  RunPlanner(const Config& config, const Cluster& cluster, int world, const Configuration& present,
+             PlannerMemory memory = {});
+
+  StepShape shape(const Layout& layout, std::int64_t micro) const;
+  double predicted_seconds(const Configuration& present);
+  // A step that was not the first in its shape. `pace`: seconds between its micro-batches.
+  void observe(const Configuration& present, double seconds, std::optional<double> pace);
+
+  // `acts`: a decision for a change will be carried out, and then waits for its verdict where it
+  // makes a new engine.
+  Decision decide(const Moment& now, const Configuration& present, bool acts);
+  // The change from one to another was carried out in so many seconds, or was refused.
+  void changed(const StepShape& from, const StepShape& to, std::int64_t step, double seconds);
+  void refused() { pending_.reset(); }
+  // On the steps since the last change of shape; a rollback is noted.
+  Verdict settle(std::int64_t step, bool last);
+
+  const PlannerMemory& memory() const { return memory_; }
+
+ private:
+  // Speeds of the latest steps in one configuration.
+  struct Window {
+    Configuration configuration;
+    std::vector<double> rates;  // tokens/s
+  };
+
+  const PlanRow& row_of(const Configuration& present);
+  const StepLine& line_of(const Configuration& present);
+  Situation situation_of(const Moment& now, const Configuration& present) const;
+  PlanTable scheduled(std::int64_t batch) const;
+
+  Config config_;
+  Cluster cluster_;
+  PlannerRules rules_;
+  PlanTable table_;
+  PlannerMemory memory_;
+  struct Priced {
+    Configuration configuration;
+    StepLine line;
+  };
+  std::optional<Priced> priced_;  // the latest: every step asks for the present one
+  Window now_, before_;
+  std::optional<Decision> pending_;  // awaits its verdict
+};
+
+}  // namespace copus
