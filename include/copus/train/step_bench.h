@@ -46,8 +46,9 @@ struct StepBench {
   std::vector<StepPart> parts;
 };
 
-// config: model, batch.sequences, batch.micro, parallel.recompute. Two steps to warm up, `steps`
-// timed whole, then as many by operation. Every rank of the world calls it; the result is rank 0's.
+// config: model, batch.sequences, batch.micro, parallel.recompute, train.precision. Two steps to
+// warm up, `steps` timed whole, then as many by operation. Every rank of the world calls it; the
+// result is rank 0's.
 StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
                      Backend& backend, int steps);
 
