@@ -33,24 +33,26 @@ void fill(Backend& backend, TensorView view) {
 }
 
 // Seconds of a product of two matrices of `size` x `size`.
-double product_seconds(Backend& backend, std::int64_t size) {
-  Arena arena(backend, 3 * Arena::aligned(size * size * size_of(DType::f32)));
-  TensorView const a = arena.take(DType::f32, {size, size}),
-                   b = arena.take(DType::f32, {size, size}),
-                   out = arena.take(DType::f32, {size, size});
-  fill(backend, a);
-  fill(backend, b);
+double product_seconds(Backend& backend, std::int64_t size, DType type) {
+  Arena arena(backend, Arena::aligned(size * size * size_of(DType::f32)) +
+                           3 * Arena::aligned(size * size * size_of(type)));
+  TensorView const values = arena.take(DType::f32, {size, size}),
+                   a = arena.take(type, {size, size}), b = arena.take(type, {size, size}),
+                   out = arena.take(type, {size, size});
+  fill(backend, values);
+  backend.copy(a, values);
+  backend.copy(b, values);
   return fastest(backend, 8, [&] { backend.matmul(out, a, b, {.transpose_b = true}, {}); });
 }
 
 }  // namespace
 
-double measured_peak_flops(Backend& backend) {
+double measured_peak_flops(Backend& backend, DType type) {
   constexpr double kLongEnough = 4e-3;  // starting and waiting cost microseconds
   constexpr std::int64_t kLargest = 12288;
   double best = 0.0;
   for (std::int64_t size = 1536; size <= kLargest; size *= 2) {
-    double const seconds = product_seconds(backend, size);
+    double const seconds = product_seconds(backend, size, type);
     best = std::max(best, 2.0 * static_cast<double>(size * size * size) / seconds);
     if (seconds >= kLongEnough) break;
   }

@@ -170,7 +170,7 @@ void loss(Bench& bench) {
     backend.cross_entropy_loss(losses, most, sums, at_target, targets);
   });
   bench.measure("cross_entropy_backward", [&](Backend& backend) {
-    backend.cross_entropy_backward(logits, most, sums, targets, 0, V);
+    backend.cross_entropy_backward(logits, logits, most, sums, targets, 0, V);
   });
   bench.release();
 }

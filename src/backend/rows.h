@@ -1,4 +1,4 @@
-// A float tensor seen as equally spaced rows of contiguous elements: what the loops and kernels of
+// A tensor seen as equally spaced rows of contiguous elements: what the loops and kernels of
 // every device walk.
 #pragma once
 #include <array>
@@ -10,18 +10,21 @@
 
 namespace copus {
 
-struct Rows {
-  float* data = nullptr;
+template <class T>
+struct RowsOf {
+  T* data = nullptr;
   std::int64_t rows = 0, width = 0, stride = 0;
-  float* row(std::int64_t i) const { return data + i * stride; }
+  T* row(std::int64_t i) const { return data + i * stride; }
 };
+using Rows = RowsOf<float>;
 
 // The last dimension as width, the others as rows. A view whose leading dimensions cannot be walked
 // with one stride is our mistake.
-inline Rows rows_of(const TensorView& x) {
-  COPUS_CHECK(x.dtype == DType::f32 && x.dims >= 1, "an f32 tensor");
+template <class T = float>
+RowsOf<T> rows_of(const TensorView& x) {
+  COPUS_CHECK(x.dtype == kDTypeOf<T> && x.dims >= 1, "a tensor of the type that its rows have");
   auto const at = [](int dim) { return static_cast<std::size_t>(dim); };
-  Rows r{x.ptr<float>(), 1, x.size[at(x.dims - 1)], x.size[at(x.dims - 1)]};
+  RowsOf<T> r{x.ptr<T>(), 1, x.size[at(x.dims - 1)], x.size[at(x.dims - 1)]};
   COPUS_CHECK(r.width <= 1 || x.stride[at(x.dims - 1)] == 1,
               "the elements of a row are neighbours");
   for (int d = x.dims - 2; d >= 0; --d) {
@@ -39,16 +42,17 @@ inline Rows rows_of(const TensorView& x) {
 }
 
 // The same as rows_of, but a contiguous tensor becomes one long row.
-inline Rows flat_rows_of(const TensorView& x) {
-  if (!x.contiguous()) return rows_of(x);
-  COPUS_CHECK(x.dtype == DType::f32, "an f32 tensor");
-  return {x.ptr<float>(), 1, x.numel(), x.numel()};
+template <class T = float>
+RowsOf<T> flat_rows_of(const TensorView& x) {
+  if (!x.contiguous()) return rows_of<T>(x);
+  COPUS_CHECK(x.dtype == kDTypeOf<T>, "a tensor of the type that its rows have");
+  return {x.ptr<T>(), 1, x.numel(), x.numel()};
 }
 
 // The elements of tensors of the same sizes as rows of the same shape, as long as all allow.
-template <std::size_t n>
-std::array<Rows, n> same_rows(const std::array<TensorView, n>& tensors) {
-  std::array<Rows, n> rows;
+template <std::size_t n, class T = float>
+std::array<RowsOf<T>, n> same_rows(const std::array<TensorView, n>& tensors) {
+  std::array<RowsOf<T>, n> rows;
   bool flat = true;
   for (const TensorView& t : tensors) {
     COPUS_CHECK(t.dims == tensors[0].dims && t.size == tensors[0].size,
@@ -56,7 +60,7 @@ std::array<Rows, n> same_rows(const std::array<TensorView, n>& tensors) {
     flat = flat && t.contiguous();
   }
   for (std::size_t i = 0; i < n; ++i) {
-    rows[i] = flat ? flat_rows_of(tensors[i]) : rows_of(tensors[i]);
+    rows[i] = flat ? flat_rows_of<T>(tensors[i]) : rows_of<T>(tensors[i]);
   }
   return rows;
 }

@@ -182,11 +182,13 @@ void TimedBackend::cross_entropy_loss(TensorView losses, const TensorView& row_m
   timed("cross_entropy", 0, traffic({&losses, &row_max, &row_sum, &target_logit, &targets}),
         [&] { inner_.cross_entropy_loss(losses, row_max, row_sum, target_logit, targets); });
 }
-void TimedBackend::cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                                          const TensorView& row_sum, const TensorView& targets,
-                                          std::int64_t first_column, std::int64_t valid_columns) {
-  timed("cross_entropy", 0, traffic({&logits, &logits, &row_max, &row_sum, &targets}), [&] {
-    inner_.cross_entropy_backward(logits, row_max, row_sum, targets, first_column, valid_columns);
+void TimedBackend::cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                                          const TensorView& row_max, const TensorView& row_sum,
+                                          const TensorView& targets, std::int64_t first_column,
+                                          std::int64_t valid_columns) {
+  timed("cross_entropy", 0, traffic({&d_logits, &logits, &row_max, &row_sum, &targets}), [&] {
+    inner_.cross_entropy_backward(d_logits, logits, row_max, row_sum, targets, first_column,
+                                  valid_columns);
   });
 }
 

@@ -56,10 +56,11 @@ nlohmann::json as_json(const Layout& layout);
 void add_out_option(CLI::App& command, std::string& out);
 // A ConfigError where that file cannot come to be; for before the measurement.
 void check_out(const std::string& out);
-// `peak_flops`: of this rank's device while the others measured too. `link`: between two ranks, as
-// this measurement found it; a short measurement stands in where there is none. What else a profile
-// holds is measured here, by all ranks at once, and rank 0 writes. Every rank calls it.
+// `peak_flops`: of this rank's device in `precision` while the others measured too. `link`: between
+// two ranks, as this measurement found it; a short measurement stands in where there is none. What
+// else a profile holds is measured here, by all ranks at once, and rank 0 writes. Every rank calls
+// it.
 void write_profile(const std::string& out, const std::string& by, const BenchRank& rank,
-                   double peak_flops, const std::optional<Link>& link);
+                   double peak_flops, Precision precision, const std::optional<Link>& link);
 
 }  // namespace copus

@@ -57,7 +57,7 @@ Link link_of(const std::vector<CommRate>& rates) {
 void profile(const std::string& out, const BenchRank& rank, const std::vector<CommRate>& rates) {
   rank.world.barrier();  // world: all measure at the same time
   double const peak = measured_peak_flops(rank.backend);
-  write_profile(out, "comm", rank, peak, link_of(rates));
+  write_profile(out, "comm", rank, peak, Precision::fp32, link_of(rates));
 }
 
 void run_comm(const CommFlags& flags) {

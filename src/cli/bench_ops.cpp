@@ -54,7 +54,7 @@ void run_ops(const OpsFlags& flags) {
   }
   if (flags.out.empty()) return;
   auto const world = make_single_communicator();
-  write_profile(flags.out, "ops", {*world, *backend, flags.threads, 1}, peak, {});
+  write_profile(flags.out, "ops", {*world, *backend, flags.threads, 1}, peak, Precision::fp32, {});
 }
 
 }  // namespace

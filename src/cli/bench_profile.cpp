@@ -46,9 +46,9 @@ void check_out(const std::string& out) {
 }
 
 void write_profile(const std::string& out, const std::string& by, const BenchRank& rank,
-                   double peak_flops, const std::optional<Link>& link) {
+                   double peak_flops, Precision precision, const std::optional<Link>& link) {
   auto const hosts = static_cast<int>(host_names(rank.world).size());
-  Hardware hardware = measure_hardware(rank.backend, rank.world, peak_flops, hosts);
+  Hardware hardware = measure_hardware(rank.backend, rank.world, peak_flops, precision, hosts);
   std::array<double, 2> const shares = attention_shares(rank, peak_flops);
   hardware.attention_forward = shares[0];
   hardware.attention_backward = shares[1];

@@ -4,13 +4,16 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/bench.h"
 #include "cli/number_checks.h"
+#include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/train/resolve.h"
 #include "copus/train/step_bench.h"
+#include "train/saved_step.h"
 
 namespace copus {
 namespace {
@@ -19,7 +22,9 @@ struct BenchStepFlags {
   ModelFlags model;
   RankFlags rank;
   ParallelConfig parallel;
-  std::string precision = "fp32", out;
+  std::string out, vs;
+  Precision precision = Precision::fp32;
+  bool emulate_bf16 = false;
   int steps = 5;
   std::int64_t noise_every = 0;
 };
@@ -27,9 +32,8 @@ struct BenchStepFlags {
 Config config_of(const BenchStepFlags& flags) {
   std::vector<std::string> problems;
   Config config = config_of(flags.model, problems);
-  if (flags.precision != "fp32") {
-    problems.push_back(fmt::format("--precision {}: this version takes fp32", flags.precision));
-  }
+  config.train.precision = flags.precision;
+  config.train.emulate_bf16 = flags.emulate_bf16;
   if (!problems.empty()) throw ConfigError(problems);
   config.parallel = flags.parallel;
   if (flags.noise_every > 0) {
@@ -86,6 +90,7 @@ nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const
   if (bench.noise_scale) noise = as_json(*bench.noise_scale, bench.step_seconds, flags.noise_every);
   return {{"model", flags.model.model},
           {"noise_scale", noise},
+          {"precision", std::string(name_of(flags.precision))},
           {"batch", flags.model.batch},
           {"micro_batch", bench.micro},
           {"seq_len", flags.model.seq_len},
@@ -130,6 +135,19 @@ void print_noise(const NoiseScaleCost& cost, double step_seconds, std::int64_t e
       cost.paired_ratio);
 }
 
+void print_ratios(const StepRatios& ratios, const StepBench& bench) {
+  fmt::print("\nagainst {}: {:.3f} times as many tokens/s\n", ratios.file, ratios.total);
+  for (const std::string& difference : ratios.differences) fmt::print("  {}\n", difference);
+  fmt::print("{:<24}{:>16}\n", "part", "times as fast");
+  for (const StepPart& part : bench.parts) {
+    auto const found = ratios.parts.find(part.name);
+    if (found != ratios.parts.end()) fmt::print("{:<24}{:>16.2f}\n", part.name, found->second);
+  }
+  if (!ratios.only_here.empty()) fmt::print("not there: {}\n", fmt::join(ratios.only_here, ", "));
+  if (!ratios.only_there.empty())
+    fmt::print("only there: {}\n", fmt::join(ratios.only_there, ", "));
+}
+
 std::string rate_of(const StepPart& part) {
   if (part.rate <= 0.0) return "";
   std::string const text =
@@ -141,10 +159,10 @@ std::string rate_of(const StepPart& part) {
 void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layout& layout,
                  const StepBench& bench) {
   fmt::print(
-      "{} fp32, batch {} of {} tokens in micro-batches of {}: {:.0f} tokens/s, step {:.3f} s "
+      "{} {}, batch {} of {} tokens in micro-batches of {}: {:.0f} tokens/s, step {:.3f} s "
       "(median of {}; {:.3f} to {:.3f}), MFU {:.1f} %\n",
-      flags.model.model, flags.model.batch, flags.model.seq_len, bench.micro,
-      bench.tokens_per_second, bench.step_seconds, flags.steps, bench.fastest_seconds,
+      flags.model.model, name_of(flags.precision), flags.model.batch, flags.model.seq_len,
+      bench.micro, bench.tokens_per_second, bench.step_seconds, flags.steps, bench.fastest_seconds,
       bench.slowest_seconds, 100.0 * bench.mfu);
   fmt::print("{}: {} ranks of {} threads over {}\n", to_string(layout), layout.world(),
              rank.threads, rank.world.transport());
@@ -165,20 +183,33 @@ void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layou
 void run_step(const BenchStepFlags& flags) {
   Config const config = config_of(flags);
   check_out(flags.out);
+  nlohmann::json const saved = flags.vs.empty() ? nlohmann::json() : read_saved_step(flags.vs);
   on_ranks(flags.rank, [&](const BenchRank& rank) {
     Layout const layout = resolve_layout(config, rank.world.size());
     if (rank.leads() && layout.world() < rank.world.size()) {
       fmt::print(stderr, "warning: {} of {} ranks are idle: the layout is {}\n",
                  rank.world.size() - layout.world(), rank.world.size(), to_string(layout));
     }
+    std::string const problem = precision_problem(config, rank.backend.name() == "cuda");
+    if (!problem.empty()) throw ConfigError(problem);
     StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps);
     if (!flags.out.empty())
-      write_profile(flags.out, "step", rank, bench.peak_flops / layout.world(), {});
+      write_profile(flags.out, "step", rank, bench.peak_flops / layout.world(), flags.precision,
+                    {});
     if (!rank.leads()) return;
+    nlohmann::json result = as_json(flags, rank, layout, bench);
+    std::optional<StepRatios> ratios;
+    if (!flags.vs.empty()) ratios = compare_steps(flags.vs, saved, result);
     if (flags.rank.json) {
-      fmt::print("{}\n", as_json(flags, rank, layout, bench).dump(2));
+      if (ratios)
+        result["vs"] = {{"file", ratios->file},
+                        {"tokens_per_second", ratios->total},
+                        {"parts", ratios->parts},
+                        {"differences", ratios->differences}};
+      fmt::print("{}\n", result.dump(2));
     } else {
       print_table(flags, rank, layout, bench);
+      if (ratios) print_ratios(*ratios, bench);
     }
   });
 }
@@ -211,7 +242,12 @@ void add_bench_step(CLI::App& bench) {
   CLI::App* command =
       bench.add_subcommand("step", "One training step on made-up tokens, whole and by part");
   add_model_options(*command, flags->model);
-  command->add_option("--precision", flags->precision, "fp32")->capture_default_str();
+  std::map<std::string, Precision> const precisions{{"fp32", Precision::fp32},
+                                                    {"bf16", Precision::bf16}};
+  command->add_option("--precision", flags->precision, "fp32 or bf16; fp32 when not given")
+      ->transform(CLI::CheckedTransformer(precisions));
+  command->add_flag("--emulate-bf16", flags->emulate_bf16,
+                    "Take bf16 also on a CPU without bf16 products");
   add_rank_options(*command, flags->rank);
   add_layout_options(*command, flags->parallel);
   command
@@ -224,6 +260,8 @@ void add_bench_step(CLI::App& bench) {
       ->capture_default_str()
       ->check(whole_from(1));
   add_out_option(*command, flags->out);
+  command->add_option("--vs", flags->vs,
+                      "A saved --json result: how many times as fast each part is now");
   command->footer(
       "Example:\n  copus bench step --model gpt2-124m --batch 4 --seq-len 256 --threads 2\n"
       "  copus bench step --ranks 2 --dp 2 --zero 1");

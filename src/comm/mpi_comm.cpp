@@ -131,11 +131,19 @@ class MpiCommunicator final : public Communicator {
                    std::byte* landing);
   // The second half: everybody gets every piece.
   void ring_gather(std::byte* x, DType dtype, const std::vector<Piece>& pieces);
+  // A copy of a bf16 tensor in fp32, valid until the next call: what is summed travels so, because
+  // a partial sum rounded at each hop would depend on the number of ranks.
+  TensorView widened(const TensorView& x) {
+    wide_.resize(static_cast<std::size_t>(x.numel()));
+    widen(wide_.data(), x.ptr<Bf16>(), x.numel());
+    return {wide_.data(), DType::f32, {x.numel()}};
+  }
 
   MPI_Comm comm_;
   std::int64_t piece_bytes_;  // MPI counts are int: larger messages go in pieces
   int rank_ = 0, size_ = 1;
   std::vector<std::byte> landing_, copy_;
+  std::vector<float> wide_;
 };
 
 template <class Arrived>
@@ -198,7 +206,13 @@ std::vector<Piece> equal_pieces(std::int64_t n, int size) {
 void MpiCommunicator::all_reduce(TensorView x, ReduceOp op) {
   COPUS_CHECK(x.contiguous(), "collectives take contiguous tensors");
   if (size_ == 1 || x.numel() == 0) return;
-  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32 and i32");
+  if (x.dtype == DType::bf16) {
+    TensorView const wide = widened(x);
+    all_reduce(wide, op);
+    round_to(x.ptr<Bf16>(), wide.ptr<float>(), x.numel());
+    return;
+  }
+  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32, bf16, i32");
   auto* const data = static_cast<std::byte*>(x.data);
   if (x.bytes() < kRingBytes) {
     MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, data, static_cast<int>(x.numel()),
@@ -216,7 +230,13 @@ void MpiCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
                   out.dtype == x.dtype,
               "reduce_scatter takes size() equal pieces");
   if (x.numel() == 0) return;
-  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32 and i32");
+  if (x.dtype == DType::bf16) {
+    TensorView const wide = widened(x), own = wide.slice(0, out.numel() * rank_, out.numel());
+    reduce_scatter(own, wide);
+    round_to(out.ptr<Bf16>(), own.ptr<float>(), out.numel());
+    return;
+  }
+  COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32, bf16, i32");
   // The ring adds in place; the input stays as it was for the caller.
   copy_.resize(static_cast<std::size_t>(x.bytes()));
   std::memcpy(copy_.data(), x.data, copy_.size());

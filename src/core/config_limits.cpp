@@ -13,11 +13,6 @@ class Refusals {
       refusals_.push_back(
           fmt::format("{}: {} is not in this version, which takes {}", key, value, accepted));
   }
-  template <class E>
-  void word(E value, E only, std::string_view key) {
-    add(value != only, key, fmt::format("\"{}\"", name_of(value)),
-        fmt::format("\"{}\"", name_of(only)));
-  }
   std::vector<std::string> take() { return std::move(refusals_); }
 
  private:
@@ -28,7 +23,6 @@ class Refusals {
 
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
-  refusals.word(config.train.precision, Precision::fp32, "train.precision");
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
   refusals.add(config.transport == TransportChoice::nccl, "transport", "\"nccl\"",
                "\"auto\", \"thread\" or \"mpi\"");

@@ -154,6 +154,7 @@ Table<Config> train_rows() {
       budget,
       row("train.seed", &Config::train, &TrainConfig::seed, seed_number()),
       row("train.precision", &Config::train, &TrainConfig::precision, choice<Precision>()),
+      row("train.emulate_bf16", &Config::train, &TrainConfig::emulate_bf16, flag()),
       tokens("train.eval_every_tokens", &TrainConfig::eval_every_tokens),
       tokens("train.eval_tokens", &TrainConfig::eval_tokens),
       row("train.deterministic", &Config::train, &TrainConfig::deterministic, flag()),

@@ -69,14 +69,14 @@ void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
   TensorView const d_branch =
       branch_gradient(c, layer, BlockContext::Place::attention_branch, scratch);
   linear_backward(c.backend, as_rows(d_att), d_w.attn_out, d_w.attn_out_bias, d_branch,
-                  as_rows(att), w.attn_out);
+                  as_rows(att), w.attn_out, !c.first_micro);
   Parts const parts = parts_of(pick(saved, Saved::qkv), att), d_parts = parts_of(d_qkv, d_att);
   c.backend.attention_backward(d_parts.q, d_parts.k, d_parts.v, d_att, parts.q, parts.k, parts.v,
                                att, pick(saved, Saved::lse), options_of(c, layer));
   turn(c, d_parts, scratch, true);
   const TensorView& d_norm = pick(scratch, Scratch::branch);
   linear_backward(c.backend, d_norm, d_w.qkv, d_w.qkv_bias, as_rows(d_qkv),
-                  pick(saved, Saved::norm1), w.qkv);
+                  pick(saved, Saved::norm1), w.qkv, !c.first_micro);
   c.rows.sum(d_norm);
 }
 

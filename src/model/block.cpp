@@ -42,9 +42,9 @@ void linear_forward(Backend& backend, TensorView y, const TensorView& x, const T
 }
 
 void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorView d_bias,
-                     const TensorView& d_y, const TensorView& x, const TensorView& w) {
+                     const TensorView& d_y, const TensorView& x, const TensorView& w, bool adds) {
   backend.matmul(d_x, d_y, w, {});
-  backend.matmul(d_w, d_y, x, {.transpose_a = true, .accumulate = true});
+  backend.matmul(d_w, d_y, x, {.transpose_a = true, .accumulate = adds});
   if (d_bias) backend.column_sum(d_bias, d_y);
 }
 

@@ -19,6 +19,7 @@ struct BlockContext {
   std::uint64_t seed = 0;
   std::uint32_t step = 0;
   std::int64_t first_sample = 0;
+  bool first_micro = false;  // of the step: gradients of matrices are written, not added to
 
   std::int64_t row_count() const { return micro * model.seq_len; }  // N
   // Where dropout applies inside layer `layer` (or in the embedding: layer -1).
@@ -79,11 +80,12 @@ void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
 void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,
                   const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch);
 
-// y = x W^T + b, and its gradients: d_x (overwritten) and d_w, d_b (added to).
+// y = x W^T + b, and its gradients: d_x (overwritten), d_w (added to or overwritten) and d_b (added
+// to).
 void linear_forward(Backend& backend, TensorView y, const TensorView& x, const TensorView& w,
                     const TensorView& bias);
 void linear_backward(Backend& backend, TensorView d_x, TensorView d_w, TensorView d_bias,
-                     const TensorView& d_y, const TensorView& x, const TensorView& w);
+                     const TensorView& d_y, const TensorView& x, const TensorView& w, bool adds);
 
 // The gradient of a branch's output, all rows: d_x under the branch's dropout mask.
 TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place place,

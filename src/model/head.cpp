@@ -58,6 +58,14 @@ void piece_loss(const BlockContext& c, const StageWeights& w, const Piece& p) {
   c.backend.cross_entropy_loss(p.losses, p.row_max, p.row_sum, p.target_logit, p.targets);
 }
 
+// The place of the logits' gradient: each row where the logits' begins, in the compute type.
+TensorView gradient_over(const TensorView& logits, DType compute) {
+  TensorView d_logits = logits;
+  d_logits.dtype = compute;
+  d_logits.stride[0] = logits.stride[0] * size_of(logits.dtype) / size_of(compute);
+  return d_logits;
+}
+
 double summed(const BlockContext& c, const std::vector<TensorView>& head,
               std::vector<float>& losses) {
   c.backend.download(losses.data(), pick(head, Head::losses));
@@ -90,9 +98,11 @@ double head_loss_and_backward(const BlockContext& c, const StageWeights& w, cons
     Piece const p = piece_of(head, targets, begin, count);
     piece_loss(c, w, p);
     // The logits become their own gradient: they are never held twice.
-    c.backend.cross_entropy_backward(p.logits, p.row_max, p.row_sum, p.targets, columns.first,
-                                     columns.valid);
-    linear_backward(c.backend, d_final.slice(0, begin, count), d_w.head, {}, p.logits, p.x, w.head);
+    TensorView const d_logits = gradient_over(p.logits, p.x.dtype);
+    c.backend.cross_entropy_backward(d_logits, p.logits, p.row_max, p.row_sum, p.targets,
+                                     columns.first, columns.valid);
+    linear_backward(c.backend, d_final.slice(0, begin, count), d_w.head, {}, d_logits, p.x, w.head,
+                    begin > 0 || !c.first_micro);
   }
   c.rows.sum(d_final);
   c.backend.zero(d_x);

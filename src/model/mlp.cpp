@@ -43,7 +43,7 @@ void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const
   const TensorView& d_gate_up = pick(scratch, Scratch::d_gate_up);
   TensorView const d_branch = branch_gradient(c, layer, BlockContext::Place::ffn_branch, scratch);
   linear_backward(c.backend, d_ffn, d_w.down, d_w.down_bias, d_branch, pick(saved, Saved::ffn),
-                  w.down);
+                  w.down, !c.first_micro);
   if (c.model.is_gpt2()) {
     c.backend.gelu_backward(d_gate_up, d_ffn, gate_up);
   } else {
@@ -53,7 +53,7 @@ void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const
   }
   const TensorView& d_norm = pick(scratch, Scratch::branch);
   linear_backward(c.backend, d_norm, d_w.gate_up, d_w.gate_up_bias, d_gate_up,
-                  pick(saved, Saved::norm2), w.gate_up);
+                  pick(saved, Saved::norm2), w.gate_up, !c.first_micro);
   c.rows.sum(d_norm);
 }
 

@@ -40,7 +40,8 @@ std::int64_t bytes_of(const std::vector<TensorSpec>& specs) {
 
 // What one layer keeps, or with kept = false what all layers share because it is made again.
 std::vector<TensorSpec> saved_specs(const StageSetup& setup, bool kept) {
-  std::vector<TensorSpec> specs = saved_tensors(setup.model, setup.layout, setup.micro);
+  std::vector<TensorSpec> specs =
+      saved_tensors(setup.model, setup.layout, setup.micro, setup.precision);
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (is_kept(static_cast<Saved>(i), setup.recompute) != kept) specs[i].size = {};
   }
@@ -63,11 +64,12 @@ std::int64_t sets_of(const StageSetup& setup, const std::vector<LayerRange>& chu
 // Only the last stage works on logits.
 std::vector<TensorSpec> head_specs(const StageSetup& setup, int pp_rank) {
   if (pp_rank + 1 != setup.layout.pp) return {};
-  return head_tensors(setup.model, setup.layout, setup.micro);
+  return head_tensors(setup.model, setup.layout, setup.micro, setup.precision);
 }
 
 std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
-  std::vector<TensorSpec> specs = scratch_tensors(setup.model, setup.layout, setup.micro);
+  std::vector<TensorSpec> specs =
+      scratch_tensors(setup.model, setup.layout, setup.micro, setup.precision);
   if (pp_rank != 0) specs[static_cast<std::size_t>(Scratch::ids)].size[0] = 0;
   if (pp_rank + 1 != setup.layout.pp) specs[static_cast<std::size_t>(Scratch::targets)].size[0] = 0;
   return specs;
@@ -75,8 +77,8 @@ std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
 
 // An output on its way to the next stage, and an output's gradient come from there.
 TensorSpec message_spec(const StageSetup& setup) {
-  TensorSpec spec = scratch_tensors(setup.model, setup.layout,
-                                    setup.micro)[static_cast<std::size_t>(Scratch::d_x)];
+  TensorSpec spec = scratch_tensors(setup.model, setup.layout, setup.micro,
+                                    setup.precision)[static_cast<std::size_t>(Scratch::d_x)];
   if (setup.layout.pp == 1) spec.size[0] = 0;
   return spec;
 }
@@ -197,6 +199,21 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
   }
 }
 
+void Stage::start_gradients() {
+  auto const zero = [&](std::initializer_list<TensorView> views) {
+    for (const TensorView& view : views)
+      if (view) backend_.zero(view);
+  };
+  for (const LayerWeights& d : gradients_.layers) {
+    zero({d.norm1, d.norm1_bias, d.qkv_bias, d.attn_out_bias, d.norm2, d.norm2_bias, d.gate_up_bias,
+          d.down_bias});
+  }
+  zero({gradients_.positions, gradients_.final_norm, gradients_.final_norm_bias});
+  // A head writes the embedding's gradient where the two are one tensor; the embedding adds to it.
+  bool const has_head = mesh_.coord().pp + 1 == setup_.layout.pp;
+  if (!has_head || !setup_.model.tie_embeddings) zero({gradients_.embed});
+}
+
 void Stage::forward(std::int64_t micro, int chunk, const MicroBatch& batch) {
   Place& place = is_first(chunk) ? take_place(micro, chunk) : place_of(micro, chunk);
   run_forward(place, batch, true);
@@ -206,7 +223,8 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
                        const GradientReady& ready) {
   COPUS_CHECK(setup_.use == StageUse::train, "only a stage with gradients trains");
   Place& place = place_of(micro, chunk);
-  BlockContext const c = context_of(setup_, mesh_, backend_, batch, true);
+  BlockContext c = context_of(setup_, mesh_, backend_, batch, true);
+  c.first_micro = micro == 0;
   TensorView const d_x = pick(scratch_, Scratch::d_x);
   double loss = 0.0;
   if (is_last(chunk)) {

@@ -32,6 +32,10 @@ TensorSpec spec(const char* name, DType dtype, std::initializer_list<std::int64_
 
 }  // namespace
 
+DType compute_type(Precision precision) {
+  return precision == Precision::bf16 ? DType::bf16 : DType::f32;
+}
+
 std::int64_t TensorSpec::numel() const {
   std::int64_t n = 1;
   for (int i = 0; i < dims; ++i) n *= size[static_cast<std::size_t>(i)];
@@ -43,36 +47,38 @@ std::int64_t TensorSpec::bytes() const {
 }
 
 std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& layout,
-                                      std::int64_t micro) {
+                                      std::int64_t micro, Precision precision) {
   Sizes const s = sizes_of(model, layout, micro);
+  DType const compute = compute_type(precision);
   std::int64_t const mean = model.is_gpt2() ? s.r : 0, in = model.is_gpt2() ? s.f : 2 * s.f;
-  return {spec("x_in", DType::f32, {s.r, s.c}),
-          spec("norm1", DType::f32, {s.n, s.c}),
+  return {spec("x_in", compute, {s.r, s.c}),
+          spec("norm1", compute, {s.n, s.c}),
           spec("mean1", DType::f32, {mean}),
           spec("rstd1", DType::f32, {s.r}),
-          spec("qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
-          spec("att", DType::f32, {s.b, s.t, s.h, s.d}),
+          spec("qkv", compute, {s.b, s.t, s.h + 2 * s.k, s.d}),
+          spec("att", compute, {s.b, s.t, s.h, s.d}),
           spec("lse", DType::f32, {s.b, s.h, s.t}),
-          spec("x_mid", DType::f32, {s.r, s.c}),
-          spec("norm2", DType::f32, {s.n, s.c}),
+          spec("x_mid", compute, {s.r, s.c}),
+          spec("norm2", compute, {s.n, s.c}),
           spec("mean2", DType::f32, {mean}),
           spec("rstd2", DType::f32, {s.r}),
-          spec("gate_up", DType::f32, {s.n, in}),
-          spec("ffn", DType::f32, {s.n, s.f})};
+          spec("gate_up", compute, {s.n, in}),
+          spec("ffn", compute, {s.n, s.f})};
 }
 
 std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
-                                        std::int64_t micro) {
+                                        std::int64_t micro, Precision precision) {
   Sizes const s = sizes_of(model, layout, micro);
+  DType const compute = compute_type(precision);
   return {spec("ids", DType::i32, {s.n}),
           spec("targets", DType::i32, {s.n}),
           spec("rope", DType::f32, {model.is_gpt2() ? 0 : s.t, s.d / 2, 2}),
-          spec("branch", DType::f32, {s.n, s.c}),
-          spec("d_x", DType::f32, {s.r, s.c}),
-          spec("d_qkv", DType::f32, {s.b, s.t, s.h + 2 * s.k, s.d}),
-          spec("d_att", DType::f32, {s.b, s.t, s.h, s.d}),
-          spec("d_gate_up", DType::f32, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
-          spec("d_ffn", DType::f32, {s.n, s.f})};
+          spec("branch", compute, {s.n, s.c}),
+          spec("d_x", compute, {s.r, s.c}),
+          spec("d_qkv", compute, {s.b, s.t, s.h + 2 * s.k, s.d}),
+          spec("d_att", compute, {s.b, s.t, s.h, s.d}),
+          spec("d_gate_up", compute, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
+          spec("d_ffn", compute, {s.n, s.f})};
 }
 
 std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro) {
@@ -85,13 +91,14 @@ std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int6
 }
 
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
-                                     std::int64_t micro) {
+                                     std::int64_t micro, Precision precision) {
   Sizes const s = sizes_of(model, layout, micro);
-  return {spec("final_norm", DType::f32, {s.n, s.c}),
+  DType const compute = compute_type(precision);
+  return {spec("final_norm", compute, {s.n, s.c}),
           spec("final_mean", DType::f32, {model.is_gpt2() ? s.r : 0}),
           spec("final_rstd", DType::f32, {s.r}),
-          spec("x_final", DType::f32, {s.r, s.c}),
-          spec("d_final", DType::f32, {s.n, s.c}),
+          spec("x_final", compute, {s.r, s.c}),
+          spec("d_final", compute, {s.n, s.c}),
           spec("logits", DType::f32, {head_rows(model, layout, micro), s.v}),
           spec("row_max", DType::f32, {s.n}),
           spec("row_sum", DType::f32, {s.n}),

@@ -9,28 +9,9 @@
 namespace copus {
 namespace {
 
-DType compute_type(Precision precision) {
-  return precision == Precision::bf16 ? DType::bf16 : DType::f32;
-}
-
-std::int64_t bytes_as(TensorSpec spec, DType dtype) {
-  spec.dtype = dtype;
-  return spec.bytes();
-}
-
 // A flat buffer, rounded up as the arena does.
 std::int64_t flat_bytes(std::int64_t numel, DType dtype) {
   return TensorSpec{"", dtype, 1, {numel}}.bytes();
-}
-
-// Row statistics stay f32 whatever the compute type.
-bool is_statistic(Saved tensor) {
-  return tensor == Saved::mean1 || tensor == Saved::rstd1 || tensor == Saved::lse ||
-         tensor == Saved::mean2 || tensor == Saved::rstd2;
-}
-
-bool is_activation(Head tensor) {
-  return tensor == Head::final_norm || tensor == Head::x_final || tensor == Head::d_final;
 }
 
 // Everything the segments are computed from.
@@ -38,23 +19,25 @@ struct Stage {
   const ModelConfig& model;
   const Layout& layout;
   std::int64_t micro, accumulation;
-  DType compute;
+  Precision precision;
   Recompute recompute;
   int pp_rank;
 
   bool first() const { return pp_rank == 0; }
   bool last() const { return pp_rank == layout.pp - 1; }
+  std::vector<TensorSpec> scratch() const {
+    return scratch_tensors(model, layout, micro, precision);
+  }
   std::int64_t live() const { return live_peak(layout, pp_rank, accumulation); }
 };
 
 // Of one layer and micro-batch: what is kept, or what is not.
 std::int64_t layer_bytes(const Stage& stage, bool kept) {
-  std::vector<TensorSpec> const specs = saved_tensors(stage.model, stage.layout, stage.micro);
+  std::vector<TensorSpec> const specs =
+      saved_tensors(stage.model, stage.layout, stage.micro, stage.precision);
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    Saved const tensor = static_cast<Saved>(i);
-    if (is_kept(tensor, stage.recompute) != kept) continue;
-    sum += bytes_as(specs[i], is_statistic(tensor) ? DType::f32 : stage.compute);
+    if (is_kept(static_cast<Saved>(i), stage.recompute) == kept) sum += specs[i].bytes();
   }
   return sum;
 }
@@ -65,30 +48,29 @@ std::int64_t saved_bytes(const Stage& stage) {
 }
 
 std::int64_t scratch_bytes(const Stage& stage) {
-  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  std::vector<TensorSpec> const specs = stage.scratch();
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     Scratch const tensor = static_cast<Scratch>(i);
     // Those two live as long as their micro-batch: batch_bytes.
     if (tensor == Scratch::ids || tensor == Scratch::targets) continue;
-    sum += bytes_as(specs[i], tensor == Scratch::rope ? DType::f32 : stage.compute);
+    sum += specs[i].bytes();
   }
   return sum;
 }
 
 std::int64_t head_bytes(const Stage& stage) {
   if (!stage.last()) return 0;
-  std::vector<TensorSpec> const specs = head_tensors(stage.model, stage.layout, stage.micro);
   std::int64_t sum = 0;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    // The softmax needs its logits in f32.
-    sum += bytes_as(specs[i], is_activation(static_cast<Head>(i)) ? stage.compute : DType::f32);
+  for (const TensorSpec& spec :
+       head_tensors(stage.model, stage.layout, stage.micro, stage.precision)) {
+    sum += spec.bytes();
   }
   return sum;
 }
 
 std::int64_t batch_bytes(const Stage& stage) {
-  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
+  std::vector<TensorSpec> const specs = stage.scratch();
   // One micro-batch's, brought from the host again for the embedding's backward.
   std::int64_t sum = 0;
   if (stage.first()) sum += specs[static_cast<std::size_t>(Scratch::ids)].bytes();
@@ -100,8 +82,8 @@ std::int64_t communication_bytes(const Stage& stage) {
   if (stage.layout.pp == 1) return 0;
   // One side of each exchange lies in a saved or scratch tensor already; the other, an output on
   // its way and an output's gradient on its way in, needs a place until the exchange is over.
-  std::vector<TensorSpec> const specs = scratch_tensors(stage.model, stage.layout, stage.micro);
-  return 2 * bytes_as(specs[static_cast<std::size_t>(Scratch::d_x)], stage.compute);
+  std::vector<TensorSpec> const specs = stage.scratch();
+  return 2 * specs[static_cast<std::size_t>(Scratch::d_x)].bytes();
 }
 
 std::int64_t tied_gradient_bytes(const Stage& stage) {
@@ -175,13 +157,13 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
                        int pp_rank, const StageElements& elements, bool noise_scale) {
-  Stage const stage{model,     layout, micro, accumulation, compute_type(precision),
-                    recompute, pp_rank};
+  Stage const stage{model, layout, micro, accumulation, precision, recompute, pp_rank};
+  DType const compute = compute_type(precision);
   bool const cut = layout.zero > 0 && layout.dp > 1;
   std::int64_t const state =
       flat_bytes(cut ? elements.state_numel / layout.dp : elements.state_numel, DType::f32);
-  bool const master_is_weights = stage.compute == DType::f32 && !cut;
-  return {{{"weights", flat_bytes(elements.numel, stage.compute)},
+  bool const master_is_weights = compute == DType::f32 && !cut;
+  return {{{"weights", flat_bytes(elements.numel, compute)},
            {"gradients", flat_bytes(elements.numel, DType::f32)},
            {"master", master_is_weights ? 0 : state},
            {"adam_m", state},

@@ -30,17 +30,18 @@ StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) 
       live_peak(mesh.layout(), mesh.coord().pp, most_micro_batches(config, mesh.layout(), micro));
   setup.seed = config.train.seed;
   setup.recompute = recompute_of(config);
+  setup.precision = config.train.precision;
   return setup;
 }
 
 // Master, m and v, at the very end of the arena, so that two engines' states can lie at the two
-// ends of one buffer. Without ZeRO the weights are the master.
-TrainState take_state(Arena& arena, const FlatLayout& flat, const Layout& layout,
+// ends of one buffer. Where nothing is cut or rounded the weights are the master.
+TrainState take_state(Arena& arena, const FlatLayout& flat, const Layout& layout, DType compute,
                       TensorView& weights) {
   TrainState state;
-  bool const cut = state_is_cut(layout);
+  bool const cut = state_is_cut(layout), apart = cut || compute != DType::f32;
   std::int64_t const numel = cut ? flat.state_numel / layout.dp : flat.state_numel;
-  if (cut) {
+  if (apart) {
     state.master = arena.take(DType::f32, {numel});
   } else {
     weights = arena.take(DType::f32, {flat.numel});
@@ -48,7 +49,7 @@ TrainState take_state(Arena& arena, const FlatLayout& flat, const Layout& layout
   }
   state.m = arena.take(DType::f32, {numel});
   state.v = arena.take(DType::f32, {numel});
-  if (cut) weights = arena.take(DType::f32, {flat.numel});
+  if (apart) weights = arena.take(compute, {flat.numel});
   return state;
 }
 
@@ -94,7 +95,8 @@ Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backe
       flat_(flat_layout(config.model, mesh.layout(), mesh.coord().tp, mesh.coord().pp)),
       memory_(engine_memory(config, mesh.layout(), micro, mesh.coord().pp)),
       arena_(std::move(arena)),
-      state_(take_state(arena_, flat_, mesh.layout(), weights_)),
+      state_(
+          take_state(arena_, flat_, mesh.layout(), compute_type(config.train.precision), weights_)),
       gradients_(arena_.take(DType::f32, {flat_.numel})),
       owned_(owned_stretches(flat_, mesh.layout(), mesh.coord().dp)),
       optimizer_(parameter_table(config.model), flat_, owned_, config.optimizer, backend),
@@ -111,10 +113,16 @@ bool Engine::has_room_for(const MemoryPlan& plan) const {
 
 void Engine::prepare() {
   stage_.prepare();
+  // What lies between the parameters is never written again, and is summed over ranks with them.
+  backend_.zero(gradients_);
+}
+
+bool Engine::master_is_apart() const {
+  return state_is_cut(mesh_.layout()) || weights_.dtype != DType::f32;
 }
 
 void Engine::take_master() {
-  if (state_is_cut(mesh_.layout())) {
+  if (master_is_apart()) {
     for (const Owned& o : owned_) {
       backend_.copy(weights_.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
     }
@@ -122,11 +130,28 @@ void Engine::take_master() {
   sync_.gather(weights_);
 }
 
+TensorView Engine::full_weights() const {
+  return weights_.dtype == DType::f32 ? weights_ : gradients_;
+}
+
 void Engine::give_master() {
-  if (!state_is_cut(mesh_.layout())) return;
-  for (const Owned& o : owned_) {
-    backend_.copy(state_.master.slice(0, o.state, o.size), weights_.slice(0, o.flat, o.size));
+  TensorView const full = full_weights();
+  if (master_is_apart()) {
+    for (const Owned& o : owned_) {
+      backend_.copy(state_.master.slice(0, o.state, o.size), full.slice(0, o.flat, o.size));
+    }
   }
+  if (full.dtype != weights_.dtype) backend_.copy(weights_, full);
+}
+
+TensorView Engine::gather_full_weights() {
+  TensorView const full = full_weights();
+  if (full.dtype == weights_.dtype) return full;
+  for (const Owned& o : owned_) {
+    backend_.copy(full.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
+  }
+  sync_.gather(full);
+  return full;
 }
 
 }  // namespace copus

@@ -36,6 +36,10 @@ bool changes_layout(const Config& config) {
   return !config.adapt.script.empty() || config.adapt.mode == AdaptMode::act;
 }
 
+bool plans(const Config& config) {
+  return config.adapt.mode == AdaptMode::suggest || config.adapt.mode == AdaptMode::act;
+}
+
 // The planner's last choice, out of the checkpoint, takes the place of the configuration's start.
 void go_on_as_chosen(const std::string& checkpoint, const Config& config, Communicator& world,
                      Log& log, RunPlan& plan) {
@@ -90,6 +94,15 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   }
   if (config.device == DeviceChoice::cuda && !cuda_problem().empty()) {
     problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
+  }
+  if (std::string problem = precision_problem(config, on_gpu(config, world)); !problem.empty())
+    problems.push_back(std::move(problem));
+  if (options.hardware && plans(config) &&
+      options.hardware->matrix(config.train.precision).peak_flops <= 0.0) {
+    problems.push_back(fmt::format(
+        "train.precision: \"{}\" has no rate in the hardware \"{}\", by which adapt.mode plans; it "
+        "takes cluster.hardware \"measure\", or train.precision \"fp32\"",
+        name_of(config.train.precision), config.cluster.hardware));
   }
   if (on_gpu(config, world) && changes_layout(config)) {
     problems.push_back(

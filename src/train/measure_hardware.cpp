@@ -50,17 +50,21 @@ double alone_factor(Backend& backend, Communicator& world, double together) {
 
 }  // namespace
 
-Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops, int hosts) {
+Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops,
+                          Precision precision, int hosts) {
   double const n = world.size();
   Link const link = link_of(world);
-  std::array<double, 4> sums{peak_flops, measured_bandwidth(backend), link.latency_seconds,
-                             link.bytes_per_second};
+  bool const half = precision == Precision::bf16;
+  std::array<double, 5> sums{half ? measured_peak_flops(backend) : peak_flops,
+                             measured_bandwidth(backend), link.latency_seconds,
+                             link.bytes_per_second, half ? peak_flops : 0.0};
   // world: the mean rank.
   world.all_reduce(std::span<double>(sums), ReduceOp::sum);
   Hardware hardware;
   hardware.name = "measured";
   hardware.source = backend.name() + ", measured at the start of the run";
   hardware.fp32 = {sums[0] / n, 1.0};
+  hardware.bf16 = {sums[4] / n, 1.0};
   hardware.memory_bytes_per_second = sums[1] / n;
   Link const mean{sums[2] / n, sums[3] / n};
   // Over several hosts the slowest link sets the pace of what was measured.

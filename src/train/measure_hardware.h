@@ -7,8 +7,10 @@
 namespace copus {
 
 // Every rank calls it, so that each is measured while the others work too. `peak_flops`: of this
-// rank's device, measured the same way. `hosts`: that the world spans. Attention's share of the
-// peak is Hardware's default: steps correct it. The same on every rank.
-Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops, int hosts);
+// rank's device in `precision`, measured the same way; the rate of fp32 is known in any case.
+// `hosts`: that the world spans. Attention's share of the peak is Hardware's default: steps correct
+// it. The same on every rank.
+Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops,
+                          Precision precision, int hosts);
 
 }  // namespace copus

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "copus/backend/backend.h"
 #include "copus/backend/machine.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
@@ -41,6 +42,21 @@ std::string step_problem(const Config& config, const Layout& layout, std::int64_
 }
 
 }  // namespace
+
+std::string precision_problem(const Config& config, bool on_gpu) {
+  if (config.train.precision == Precision::fp32) return "";
+  if (on_gpu) {
+    return "train.precision: \"bf16\" is not for CUDA devices in this version; it takes \"fp32\", "
+           "or "
+           "device \"cpu\"";
+  }
+  std::string const slow = cpu_bf16_problem();
+  if (slow.empty() || config.train.emulate_bf16) return "";
+  return fmt::format(
+      "train.precision: \"bf16\": {}; it takes \"fp32\", or bf16 with train.emulate_bf16 true, "
+      "which has bf16's numbers and less than fp32's speed",
+      slow);
+}
 
 std::int64_t choose_micro(const Config& config, const Layout& layout) {
   if (config.batch.micro) return *config.batch.micro;

@@ -15,6 +15,7 @@
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
+#include "copus/parallel/activations.h"
 #include "copus/parallel/flops.h"
 #include "copus/plan/planner_memory.h"
 #include "copus/state/checkpoint.h"
@@ -28,9 +29,10 @@ namespace {
 
 // What each rank's device was measured to reach, all measuring at the same time: the sum over a
 // layout's ranks is what the machine gives them together.
-std::vector<double> peaks_of(Communicator& world, Backend& backend) {
+std::vector<double> peaks_of(Communicator& world, Backend& backend, Precision precision) {
   std::vector<double> peaks(static_cast<std::size_t>(world.size()), 0.0);
-  peaks[static_cast<std::size_t>(world.rank())] = measured_peak_flops(backend);
+  peaks[static_cast<std::size_t>(world.rank())] =
+      measured_peak_flops(backend, compute_type(precision));
   world.all_reduce(std::span<double>(peaks), ReduceOp::sum);
   return peaks;
 }
@@ -49,7 +51,7 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
       log_(log),
       backend_(
           make_backend(world.size() > 1 ? DeviceChoice::cpu : config_.device, options.threads)),
-      peak_flops_(peaks_of(world, *backend_)),
+      peak_flops_(peaks_of(world, *backend_, config_.train.precision)),
       trainer_(config_, world_, plan_.layout, plan_.micro, *backend_),
       writer_(config_.run_dir, tokenizer_of(*inputs_.train), config_.checkpoint.keep),
       stall_watch_(
@@ -160,10 +162,10 @@ void Run::start_planner() {
 Cluster Run::cluster() {
   auto const hosts = static_cast<int>(host_names(world_).size());
   Hardware const hardware =
-      options_.hardware
-          ? *options_.hardware
-          : measure_hardware(*backend_, world_,
-                             peak_flops_[static_cast<std::size_t>(world_.rank())], hosts);
+      options_.hardware ? *options_.hardware
+                        : measure_hardware(*backend_, world_,
+                                           peak_flops_[static_cast<std::size_t>(world_.rank())],
+                                           config_.train.precision, hosts);
   Cluster cluster = cluster_of(config_.cluster, hardware);
   cluster.nodes = hosts;
   cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;

@@ -10,6 +10,7 @@
 #include "copus/backend/timed_backend.h"
 #include "copus/core/error.h"
 #include "copus/core/median.h"
+#include "copus/parallel/activations.h"
 #include "copus/parallel/flops.h"
 #include "copus/train/metrics.h"
 #include "copus/train/resolve.h"
@@ -24,11 +25,12 @@ struct Limits {
 };
 
 // What this rank reaches while the layout's others measure too; nothing on an idle rank.
-Limits limits_here(Communicator& world, const Layout& layout, Backend& backend) {
+Limits limits_here(Communicator& world, const Layout& layout, Backend& backend,
+                   Precision precision) {
   Limits limits;
   bool const active = world.rank() < layout.world();
   world.barrier();  // world: nobody has the machine for itself
-  if (active) limits.flops = measured_peak_flops(backend);
+  if (active) limits.flops = measured_peak_flops(backend, compute_type(precision));
   world.barrier();
   if (active) limits.bandwidth = measured_bandwidth(backend);
   return limits;
@@ -157,7 +159,8 @@ StepBench bench_step(const Config& asked, Communicator& world, const Layout& lay
   bool const pairs = measures_noise_scale(config);
   if (pairs) check_noise_scale(config, layout, micro);
   config.gns.every_steps = 2;  // the even steps
-  Limits const here = limits_here(world, layout, backend), all = sum_of(world, here);
+  Limits const here = limits_here(world, layout, backend, config.train.precision),
+               all = sum_of(world, here);
   TimedBackend timed(backend);
   timed.pause();
   Trainer trainer(config, world, layout, micro, timed);

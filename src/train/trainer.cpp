@@ -69,13 +69,13 @@ void Trainer::adopt(std::unique_ptr<Engine> engine) {
 
 void Trainer::draw_weights(std::uint64_t seed) {
   if (!active()) return;
-  copus::draw_weights(table_, flat(), seed, backend_, engine_->weights());
+  copus::draw_weights(table_, flat(), seed, backend_, engine_->full_weights());
   engine_->give_master();
 }
 
 void Trainer::read_weights(const HfModel& model) {
   if (!active()) return;
-  copus::read_weights(table_, flat(), model, backend_, engine_->weights());
+  copus::read_weights(table_, flat(), model, backend_, engine_->full_weights());
   engine_->give_master();
 }
 
@@ -85,8 +85,9 @@ void Trainer::take_master() {
 
 std::uint64_t Trainer::weight_hash() {
   if (!active()) return 0;
+  TensorView const weights = engine_->gather_full_weights();
   std::uint64_t hash =
-      mesh_.coord().dp == 0 ? copus::weight_hash(table_, flat(), backend_, engine_->weights()) : 0;
+      mesh_.coord().dp == 0 ? copus::weight_hash(table_, flat(), backend_, weights) : 0;
   // all: each element is counted on one (tp, pp) rank.
   mesh_.all().all_reduce(std::span(&hash, 1), ReduceOp::sum);
   return hash;
@@ -132,7 +133,7 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
       Stopwatch const data_watch(share.data);
       load(samples, batch);
     }
-    backend_.zero(engine_->gradients());
+    engine_->stage().start_gradients();
     std::int64_t const accumulation = batch / (layout().dp * micro_);
     sync.begin(accumulation, measures_now());
     PipelineResult const run = run_schedule(accumulation);

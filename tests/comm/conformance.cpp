@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "copus/core/math.h"
+
 namespace copus::test {
 namespace {
 
@@ -87,6 +89,28 @@ void check_reductions(Communicator& c, const std::vector<std::int64_t>& lengths)
   require(ints[0] == c.size() - 1 && ints[1] == 7, "all_reduce of i32");
 }
 
+// One rank's 256 and ones: each partial sum rounded to bf16 would stay at 256.
+void check_bf16(Communicator& c, std::int64_t n) {
+  auto const filled = [&](std::int64_t count) {
+    return std::vector<std::uint16_t>(static_cast<std::size_t>(count),
+                                      math::to_bf16(c.rank() == 0 ? 256.0f : 1.0f));
+  };
+  std::uint16_t const sum = math::to_bf16(256.0f + static_cast<float>(c.size() - 1));
+  std::vector<std::uint16_t> x = filled(n);
+  c.all_reduce(TensorView(x.data(), DType::bf16, {n}), ReduceOp::sum);
+  for (std::uint16_t const got : x) require(got == sum, fmt::format("all_reduce of {} bf16", n));
+  x = filled(n);
+  c.all_reduce(TensorView(x.data(), DType::bf16, {n}), ReduceOp::max);
+  for (std::uint16_t const got : x)
+    require(got == math::to_bf16(256.0f), fmt::format("all_reduce of {} bf16 to the maximum", n));
+  x = filled(n * c.size());
+  TensorView const whole(x.data(), DType::bf16, {n * c.size()});
+  c.reduce_scatter(whole.slice(0, n * c.rank(), n), whole);
+  for (std::int64_t i = 0; i < n; ++i)
+    require(x[static_cast<std::size_t>(n * c.rank() + i)] == sum,
+            fmt::format("reduce_scatter of {} bf16 at {}", n, i));
+}
+
 void check_gathers(Communicator& c, const std::vector<std::int64_t>& lengths) {
   for (std::int64_t n : lengths) {
     std::vector<float> x = buffer_of(c.rank(), n),
@@ -150,6 +174,7 @@ void check_exchange(Communicator& c, std::int64_t large) {
 
 void check_communicator(Communicator& world) {
   check_reductions(world, kLengths);
+  for (std::int64_t const n : kLengths) check_bf16(world, n);
   check_gathers(world, kLengths);
   check_exchange(world, 1'000'000);
   world.barrier();
@@ -168,6 +193,7 @@ void check_communicator(Communicator& world) {
       require(group->size() == size && group->rank() == place,
               "a split has its members in the order of their keys");
       check_reductions(*group, kShort);
+      for (std::int64_t const n : kShort) check_bf16(*group, n);
       check_exchange(*group, 16'000);
     }
   }

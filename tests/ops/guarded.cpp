@@ -6,12 +6,22 @@ namespace copus::ops {
 namespace {
 
 constexpr std::int64_t kBand = 64;  // elements
-constexpr std::uint32_t kCanary =
-    0x7fc0babeu;  // a NaN: also what is read from outside is found out
+// A NaN: also what is read from outside is found out.
+std::uint32_t canary(DType dtype) {
+  return dtype == DType::bf16 ? 0x7fcau : 0x7fc0babeu;
+}
 
 std::uint32_t encode(double value, DType dtype) {
+  if (dtype == DType::bf16) return math::to_bf16(static_cast<float>(value));
   if (dtype == DType::i32) return std::bit_cast<std::uint32_t>(static_cast<std::int32_t>(value));
   return std::bit_cast<std::uint32_t>(static_cast<float>(value));
+}
+
+double decode(std::uint32_t bits, DType dtype) {
+  if (dtype == DType::bf16)
+    return static_cast<double>(math::from_bf16(static_cast<std::uint16_t>(bits)));
+  if (dtype == DType::i32) return std::bit_cast<std::int32_t>(bits);
+  return static_cast<double>(std::bit_cast<float>(bits));
 }
 
 TensorView strided(const Operand& operand) {
@@ -36,15 +46,21 @@ TensorView strided(const Operand& operand) {
 Guarded::Guarded(Backend& backend, const Operand& operand)
     : view_(strided(operand)), role_(operand.role) {
   std::int64_t const extent = view_.size[0] * view_.stride[0];
-  before_.assign(static_cast<std::size_t>(extent + 2 * kBand), kCanary);
+  before_.assign(static_cast<std::size_t>(extent + 2 * kBand), canary(operand.dtype));
   std::size_t element = 0;
   for (std::size_t const at : offsets()) {
     if (role_ != Role::output) before_[at] = encode(operand.values[element++], operand.dtype);
   }
-  auto const bytes = static_cast<std::int64_t>(before_.size()) * 4;
-  buffer_ = Buffer(backend, bytes);
-  backend.upload(TensorView(buffer_.data(), DType::i32, {bytes / 4}), before_.data());
-  view_.data = buffer_.data() + kBand * 4;
+  auto const elements = static_cast<std::int64_t>(before_.size()), width = size_of(view_.dtype);
+  buffer_ = Buffer(backend, elements * width);
+  TensorView const all(buffer_.data(), view_.dtype, {elements});
+  if (view_.dtype == DType::bf16) {
+    std::vector<std::uint16_t> const halves(before_.begin(), before_.end());
+    backend.upload(all, halves.data());
+  } else {
+    backend.upload(all, before_.data());
+  }
+  view_.data = buffer_.data() + kBand * width;
 }
 
 std::vector<std::size_t> Guarded::offsets() const {
@@ -63,9 +79,14 @@ std::vector<std::size_t> Guarded::offsets() const {
 }
 
 std::vector<std::uint32_t> Guarded::words(Backend& backend) const {
+  TensorView const all(buffer_.data(), view_.dtype, {static_cast<std::int64_t>(before_.size())});
+  if (view_.dtype == DType::bf16) {
+    std::vector<std::uint16_t> halves(before_.size());
+    backend.download(halves.data(), all);
+    return {halves.begin(), halves.end()};
+  }
   std::vector<std::uint32_t> now(before_.size());
-  backend.download(now.data(),
-                   TensorView(buffer_.data(), DType::i32, {static_cast<std::int64_t>(now.size())}));
+  backend.download(now.data(), all);
   return now;
 }
 
@@ -73,9 +94,7 @@ std::vector<double> Guarded::values(Backend& backend) const {
   std::vector<std::uint32_t> const now = words(backend);
   std::vector<double> values;
   for (std::size_t const at : offsets()) {
-    values.push_back(view_.dtype == DType::i32
-                         ? std::bit_cast<std::int32_t>(now[at])
-                         : static_cast<double>(std::bit_cast<float>(now[at])));
+    values.push_back(decode(now[at], view_.dtype));
   }
   return values;
 }

@@ -16,8 +16,9 @@ class Guarded {
   bool intact(Backend& backend) const;
 
  private:
+  // Every element of the buffer, bands and gaps included, as its bits.
   std::vector<std::uint32_t> words(Backend& backend) const;
-  // Offsets of the view's elements in words, in row-major order.
+  // Places of the view's elements among them, in row-major order.
   std::vector<std::size_t> offsets() const;
 
   Buffer buffer_;

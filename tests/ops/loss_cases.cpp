@@ -149,7 +149,7 @@ OpCase backward_case(const Shape& s) {
   row.operands = {logits, with_values(input("row_max", {s.N}), most),
                   with_values(input("row_sum", {s.N}), sums), targets};
   row.run = [s](Backend& backend, const Views& v) {
-    backend.cross_entropy_backward(v[0], v[1], v[2], v[3], s.first, s.valid);
+    backend.cross_entropy_backward(v[0], v[0], v[1], v[2], v[3], s.first, s.valid);
   };
   row.reference = [s](Values& v) {
     for (std::int64_t r = 0; r < s.N; ++r) {
@@ -160,6 +160,24 @@ OpCase backward_case(const Shape& s) {
         x = counts ? std::exp(x - v[1][at(r)]) / v[2][at(r)] - (c == column ? 1.0 : 0.0) : 0.0;
       }
     }
+  };
+  return row;
+}
+
+// The gradient beside the logits, not over them.
+OpCase apart_case(const Shape& s) {
+  OpCase row = backward_case(s);
+  row.name += ", apart";
+  row.operands[0].role = Role::input;
+  row.operands.push_back(output("d_logits", {s.N, s.V}, static_cast<double>(s.valid)));
+  row.run = [s](Backend& backend, const Views& v) {
+    backend.cross_entropy_backward(v[4], v[0], v[1], v[2], v[3], s.first, s.valid);
+  };
+  auto const reference = row.reference;
+  row.reference = [reference](Values& v) {
+    Values in_place = v;
+    reference(in_place);
+    v[4] = in_place[0];
   };
   return row;
 }
@@ -205,6 +223,7 @@ std::vector<OpCase> loss_cases() {
                                            {3, 5001, 0, 4999, 0}}) {
     rows.push_back(stats_case(s));
     rows.push_back(backward_case(s));
+    rows.push_back(apart_case(s));
     if (s.V < 100) rows.push_back(slope_case(s));
   }
   for (std::int64_t const N : {0, 1, 53}) rows.push_back(rescale_case(N));

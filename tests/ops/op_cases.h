@@ -53,6 +53,9 @@ std::vector<OpCase> attention_cases();
 std::vector<OpCase> loss_cases();
 std::vector<OpCase> optimizer_cases();
 const std::vector<OpCase>& all_op_cases();
+// The rows of operations on activations and weights once more, those operands in bf16: for the
+// backends that take it.
+const std::vector<OpCase>& bf16_op_cases();
 
 // ---- for writing rows -------------------------------------------------------------------------
 std::int64_t count_of(const std::vector<std::int64_t>& sizes);

@@ -12,6 +12,14 @@ TEST_CASE("every operation gives what double arithmetic gives, within its roundi
   check_values(*backend);
 }
 
+TEST_CASE("in bf16 every operation gives what double arithmetic gives, rounded once") {
+  auto const backend = make_cpu_backend(2);
+  check_values(*backend, bf16_op_cases());
+  check_guards(*backend, bf16_op_cases());
+  check_nan(*backend, bf16_op_cases());
+  check_repeats(*backend, bf16_op_cases());
+}
+
 TEST_CASE("no operation writes outside its outputs") {
   auto const backend = make_cpu_backend(2);
   check_guards(*backend);
@@ -60,9 +68,11 @@ TEST_CASE("L14: a NaN in an input reaches every output element that depends on i
 
 TEST_CASE("any number of threads gives the same bits, matrix products excepted") {
   auto const one = make_cpu_backend(1);
+  std::vector<OpCase> rows = all_op_cases();
+  rows.insert(rows.end(), bf16_op_cases().begin(), bf16_op_cases().end());
   for (int const threads : {2, 3, 5}) {
     auto const many = make_cpu_backend(threads);
-    for (const OpCase& row : all_op_cases()) {
+    for (const OpCase& row : rows) {
       if (row.op == "matmul") continue;  // the library splits its sums as it sees fit
       Trial alone(*one, row), together(*many, row);
       alone.run();

@@ -38,4 +38,15 @@ TEST_CASE("every operation of the backend has a row in the table, and every row 
   CHECK(rows == declared);
 }
 
+TEST_CASE("every operation on activations or weights has a row in bf16") {
+  std::set<std::string> expected = declared_operations(), rows;
+  // These work on f32 alone: statistics of logits, gradients and the optimizer's state.
+  for (const char* name : {"cross_entropy_stats", "cross_entropy_rescale", "cross_entropy_loss",
+                           "sum", "square_sum", "adamw"}) {
+    CHECK(expected.erase(name) == 1);
+  }
+  for (const OpCase& row : bf16_op_cases()) rows.insert(row.op);
+  CHECK(rows == expected);
+}
+
 }  // namespace copus::ops

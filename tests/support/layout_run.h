@@ -44,9 +44,11 @@ inline SampleSource samples_of(const Reference& reference) {
 // of them.
 inline StepNumbers run_reference(Communicator& world, const Reference& reference,
                                  const std::vector<Layout>& layouts, std::int64_t micro,
-                                 std::size_t kept_meshes = Trainer::kKeptMeshes) {
+                                 std::size_t kept_meshes = Trainer::kKeptMeshes,
+                                 Precision precision = Precision::fp32) {
   StepNumbers numbers;
-  Config const config = reference.config(micro);
+  Config config = reference.config(micro);
+  config.train.precision = precision;
   SampleSource const samples = samples_of(reference);
   auto const backend = make_cpu_backend(1);
   Trainer trainer(config, world, layouts.front(), micro, *backend, kept_meshes);

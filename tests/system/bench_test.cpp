@@ -48,9 +48,9 @@ TEST_CASE("bench refuses by name what these ranks cannot measure, all mistakes a
   Outcome const alone = here.copus("bench comm --ranks 1");
   CHECK(alone.code == 2);
   CHECK(all_in(alone.err, {"one rank", "--ranks 2"}));
-  Outcome const step = here.copus("bench step --dp 3 --micro 3 --precision bf16 --seq-len 4096");
+  Outcome const step = here.copus("bench step --dp 3 --micro 3 --seq-len 4096");
   CHECK(step.code == 2);
-  CHECK(all_in(step.err, {"--micro 3", "--batch 4", "--precision bf16", "--seq-len 4096", "1024"}));
+  CHECK(all_in(step.err, {"--micro 3", "--batch 4", "--seq-len 4096", "1024"}));
   Outcome const ranks = here.copus("bench step --dp 3 --batch 6");
   CHECK(ranks.code == 2);
   CHECK(all_in(ranks.err, {"3 ranks", "the world has 1", "--ranks 3"}));
@@ -58,6 +58,11 @@ TEST_CASE("bench refuses by name what these ranks cannot measure, all mistakes a
   CHECK(device.code == 2);
   CHECK(all_in(device.err, {"--device cuda", "accepted here: cpu, auto"}));
   CHECK(here.copus("bench step --zero 2").code == 2);
+  CHECK(here.copus("bench step --precision fp8").code == 2);
+  here.write("other.json", R"({"tokens_per_second": 3})");
+  Outcome const other = here.copus("bench step --vs other.json");
+  CHECK(other.code == 2);
+  CHECK(all_in(other.err, {"--vs other.json", "bench step --json"}));
   CHECK(here.copus("bench step --recompute half").code == 2);
 }
 

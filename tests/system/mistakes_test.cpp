@@ -55,11 +55,11 @@ TEST_CASE("what this version does not do yet is refused by key and value") {
   Workspace const here;
   here.write("c.json",
              R"({"model": {"preset": "gpt2-124m", "seq_len": 32}, "data": {"train": "nowhere"},
-                          "batch": {"sequences": 8}, "train": {"tokens": 1000, "precision": "bf16"},
+                          "batch": {"sequences": 8}, "train": {"tokens": 1000},
                           "log": {"tensorboard": true}, "transport": "nccl", "run_dir": "run"})");
   Outcome const outcome = here.copus("train c.json");
   CHECK(outcome.code == 2);
-  for (const char* expected : {"train.precision", "bf16", "log.tensorboard", "transport", "nccl"}) {
+  for (const char* expected : {"log.tensorboard", "transport", "nccl"}) {
     CAPTURE(expected, outcome.err);
     CHECK(outcome.err.find(expected) != std::string::npos);
   }

@@ -2,8 +2,10 @@
 // cuda.
 //
 // Outputs first, sizes from the views, the element type switched once inside. Activations and
-// weights are of the compute type (f32), row statistics and gradients f32, ids i32. `d_x` is the
-// gradient of x; "adds" means it accumulates into the output. Every operation here has a row in
+// weights are of one compute type, f32 or (CPU) bf16, and so are gradients of activations; row
+// statistics, logits and gradients of weights are f32, ids i32. Every element is computed with in
+// f32 and rounded once where it is stored. `d_x` is the gradient of x; "adds" means it accumulates
+// into the output. Every operation here has a row in
 // tests/ops/op_cases.h, or a test fails. Letters: B micro-batch, T tokens, C width, H heads, K kv
 // heads, D head width, F ffn width, V vocabulary (local rows), N = B T.
 #pragma once
@@ -55,7 +57,8 @@ class Backend {
   virtual void deallocate(std::byte* data, std::int64_t bytes) noexcept = 0;
   virtual void zero(TensorView out) = 0;
   virtual void copy(TensorView out,
-                    const TensorView& x) = 0;  // both on the device, same sizes, any strides
+                    const TensorView& x) = 0;  // both on the device, same sizes, any strides;
+                                               // between f32 and bf16 (rows only) it rounds
   virtual void upload(TensorView out, const void* host) = 0;  // contiguous
   virtual void download(void* host,
                         const TensorView& x) = 0;  // contiguous; returns when the bytes are there
@@ -63,7 +66,8 @@ class Backend {
 
   // ---- matrix products
   // ---------------------------------------------------------------------------- a, b, out: 2-D,
-  // rows may be strided. bias: (columns of out) or empty.
+  // rows may be strided. bias: (columns of out) or empty. Products of bf16 are summed in f32; out
+  // may then be f32 too, and where it accumulates it is.
   virtual void matmul(TensorView out, const TensorView& a, const TensorView& b,
                       const MatmulOptions& options, const TensorView& bias = {}) = 0;
   virtual void column_sum(TensorView d_bias,
@@ -140,11 +144,12 @@ class Backend {
   virtual void cross_entropy_loss(TensorView losses, const TensorView& row_max,
                                   const TensorView& row_sum, const TensorView& target_logit,
                                   const TensorView& targets) = 0;
-  // logits become d_logits of the sum of losses: softmax - onehot; masked rows and padding columns
-  // become 0
-  virtual void cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                                      const TensorView& row_sum, const TensorView& targets,
-                                      std::int64_t first_column, std::int64_t valid_columns) = 0;
+  // d_logits of the sum of losses: softmax - onehot; masked rows and padding columns become 0. Each
+  // row of d_logits, f32 or bf16, may begin where that of logits (f32) begins.
+  virtual void cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                                      const TensorView& row_max, const TensorView& row_sum,
+                                      const TensorView& targets, std::int64_t first_column,
+                                      std::int64_t valid_columns) = 0;
 
   // ---- sums and the optimizer
   // -----------------------------------------------------------------------------
@@ -155,6 +160,8 @@ class Backend {
                      float grad_scale, const math::AdamScalars& scalars) = 0;
 };
 
+// Why bf16 products are slower here than fp32 ones, in words; empty where the processor has them.
+std::string cpu_bf16_problem();
 // `threads` 0: all that this process may run on. The backend belongs to the thread that uses it.
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 

@@ -6,9 +6,9 @@
 
 namespace copus {
 
-// FLOP/s of the best of several products of f32 matrices of 1536 x 1536, or of ones so much larger
-// that a product takes milliseconds: large enough to be bound by arithmetic.
-double measured_peak_flops(Backend& backend);
+// FLOP/s of the best of several products of f32 or bf16 matrices of 1536 x 1536, or of ones so much
+// larger that a product takes milliseconds: large enough to be bound by arithmetic.
+double measured_peak_flops(Backend& backend, DType type = DType::f32);
 // Bytes/s of the best of several out = a + b over buffers of 64 MiB, counting two reads and one
 // write.
 double measured_bandwidth(Backend& backend);

@@ -81,9 +81,10 @@ class TimedBackend final : public Backend {
                              const TensorView& global_max) override;
   void cross_entropy_loss(TensorView losses, const TensorView& row_max, const TensorView& row_sum,
                           const TensorView& target_logit, const TensorView& targets) override;
-  void cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                              const TensorView& row_sum, const TensorView& targets,
-                              std::int64_t first_column, std::int64_t valid_columns) override;
+  void cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                              const TensorView& row_max, const TensorView& row_sum,
+                              const TensorView& targets, std::int64_t first_column,
+                              std::int64_t valid_columns) override;
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,

@@ -31,7 +31,8 @@ class Communicator {
   virtual int size() const = 0;
   virtual std::string transport() const = 0;
 
-  // x becomes the reduction over all ranks' x, the same bits on each; f32, i32.
+  // x becomes the reduction over all ranks' x, the same bits on each; f32, i32, and bf16, which is
+  // summed in f32 and rounded once.
   virtual void all_reduce(TensorView x, ReduceOp op) = 0;
   // The same for values on the host: the step's scalars.
   virtual void all_reduce(std::span<double> values, ReduceOp op) = 0;

@@ -7,6 +7,16 @@ namespace copus {
 
 enum class DType : std::uint8_t { f32, bf16, i32, u8 };
 
+// An element of a bf16 tensor: the upper half of an f32 (math::to_bf16, math::from_bf16).
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+template <class T>
+inline constexpr DType kDTypeOf = DType::f32;
+template <>
+inline constexpr DType kDTypeOf<Bf16> = DType::bf16;
+
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
     case DType::f32:

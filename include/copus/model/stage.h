@@ -36,6 +36,7 @@ struct StageSetup {
   std::uint64_t seed = 0;  // keys dropout
   StageUse use = StageUse::train;
   Recompute recompute = Recompute::none;
+  Precision precision = Precision::fp32;  // of `weights` and of the activations
 };
 
 class Stage {
@@ -45,8 +46,9 @@ class Stage {
   using GradientReady = std::function<void(std::int64_t layer)>;
 
   // Cuts its activations from `arena`, in the order of parallel/activations.h, and writes nothing.
-  // `weights` and `gradients` are flat f32 as flat_layout says; gradients are added to, and empty
-  // for a stage that only evaluates.
+  // `weights` (of the compute type) and `gradients` (f32) are flat as flat_layout says. Gradients
+  // are written by a step's first micro-batch, 0, and added to by the others (start_gradients);
+  // they are empty for a stage that only evaluates.
   Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, Backend& backend,
         Arena& arena, const TensorView& weights, const TensorView& gradients);
   // Writes the constants into the arena. Once, before anything is run.
@@ -65,6 +67,9 @@ class Stage {
   // backward.
   TensorView input_gradient() const;
 
+  // Before the backwards of a step: zeroes the gradients that every micro-batch adds to. Those of
+  // the matrices, nearly all there is, are left alone, because micro-batch 0 overwrites them.
+  void start_gradients();
   void forward(std::int64_t micro, int chunk, const MicroBatch& batch);
   // Frees the place of (micro, chunk). On the last chunk: the sum of losses (nats) over unmasked
   // targets, whose gradient this starts from; else 0.

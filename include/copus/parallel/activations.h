@@ -21,6 +21,11 @@ struct TensorSpec {
   std::int64_t bytes() const;  // rounded up as Arena::take does
 };
 
+// The type of activations and of the weights that computing reads.
+DType compute_type(Precision precision);
+
+// Of the lists below, row statistics, logits and angles are f32, the others of the compute type.
+
 // Kept from a layer's forward to its backward. N = B T rows; R = N, or N / tp where sequence
 // parallelism cuts the rows of what lies between the tensor-parallel regions.
 enum class Saved : std::uint8_t {
@@ -40,7 +45,7 @@ enum class Saved : std::uint8_t {
   count
 };
 std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& layout,
-                                      std::int64_t micro);  // by Saved
+                                      std::int64_t micro, Precision precision);  // by Saved
 
 // Shared by all layers and live only within one forward or backward.
 enum class Scratch : std::uint8_t {
@@ -57,7 +62,7 @@ enum class Scratch : std::uint8_t {
   count
 };
 std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
-                                        std::int64_t micro);
+                                        std::int64_t micro, Precision precision);
 
 // First and last stage only.
 enum class Head : std::uint8_t {
@@ -66,7 +71,7 @@ enum class Head : std::uint8_t {
   final_rstd,  // (N)
   x_final,     // (R, C) output of the last block
   d_final,     // (N, C)
-  logits,      // (head_rows, V padded, local)
+  logits,      // (head_rows, V padded, local); their gradient lies over them
   row_max,
   row_sum,
   target_logit,
@@ -74,7 +79,7 @@ enum class Head : std::uint8_t {
   count
 };
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
-                                     std::int64_t micro);
+                                     std::int64_t micro, Precision precision);
 
 // Rows of logits held at a time: the loss and its gradient go over the micro-batch in pieces of
 // this many rows.

@@ -36,15 +36,18 @@ class Engine {
 
   // The weights that computing reads, from the master: this rank's pieces, then the others'.
   void take_master();
-  // The other way, for weights that were written from outside.
+  // Flat f32 of the shard, to write weights into from outside: the weights, or, where those are
+  // bf16, the gradients' buffer, which is dead between steps. give_master then takes them over.
+  TensorView full_weights() const;
   void give_master();
+  // Every fp32 weight of the shard, where full_weights is; together with the data-parallel ranks.
+  TensorView gather_full_weights();
 
   const Mesh& mesh() const { return mesh_; }
   std::int64_t micro() const { return micro_; }
   const FlatLayout& flat() const { return flat_; }
   const MemoryPlan& memory() const { return memory_; }
   const Arena& arena() const { return arena_; }
-  const TensorView& weights() const { return weights_; }
   const TensorView& gradients() const { return gradients_; }
   const TrainState& state() const { return state_; }  // views; the counters are the trainer's
   const Optimizer& optimizer() const { return optimizer_; }
@@ -52,6 +55,8 @@ class Engine {
   GradientSync& sync() { return sync_; }
 
  private:
+  bool master_is_apart() const;
+
   Backend& backend_;
   Mesh mesh_;
   std::int64_t micro_;

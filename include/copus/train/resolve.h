@@ -15,6 +15,9 @@ namespace copus {
 // stay idle.
 Layout resolve_layout(const Config& config, int world);
 
+// Why this rank's device cannot compute in train.precision, by key and value; empty when it can.
+std::string precision_problem(const Config& config, bool on_gpu);
+
 // The micro-batch that "auto" stands for: the largest divisor of every batch's share on a
 // data-parallel rank with at most 4,096 tokens.
 std::int64_t choose_micro(const Config& config, const Layout& layout);

@@ -58,10 +58,11 @@ struct StepBench {
   std::optional<NoiseScaleCost> noise_scale;  // where the config measures it
 };
 
-// config: model, batch.sequences, batch.micro, parallel.recompute, adapt.mode. Two steps to warm
-// up, `steps` timed whole, then as many by operation; where the noise scale is measured, each with
-// a step that measures it beside it. Every rank of the world calls it; the result is rank 0's.
-// ConfigError where the noise scale is asked for and one micro-batch makes the batch.
+// config: model, batch.sequences, batch.micro, parallel.recompute, adapt.mode, train.precision. Two
+// steps to warm up, `steps` timed whole, then as many by operation; where the noise scale is
+// measured, each with a step that measures it beside it. Every rank of the world calls it; the
+// result is rank 0's. ConfigError where the noise scale is asked for and one micro-batch makes the
+// batch.
 StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
                      Backend& backend, int steps);
 

@@ -1,6 +1,8 @@
+#include <array>
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/keep_mask.h"
 #include "backend/cpu/parallel_for.h"
@@ -24,16 +26,49 @@ struct Head {
   float* row(std::int64_t t) const { return data + t * stride; }
 };
 Head head_of(const TensorView& x, std::int64_t b, std::int64_t h) {
+  COPUS_CHECK(x.dtype == DType::f32, "heads are worked on as f32");
   return {x.ptr<float>() + b * x.stride[0] + h * x.stride[2], x.stride[1]};
 }
+
+// Heads stored as bf16 are worked on as fp32, one at a time: a head's rows are few against its
+// scores.
+class WideHeads {
+ public:
+  WideHeads(float* data, std::int64_t T, std::int64_t D) : data_(data), T_(T), D_(D) {}
+  Head at(int place) const { return {data_ + place * T_ * D_, D_}; }
+  Head load(int place, const TensorView& x, std::int64_t b, std::int64_t h) const {
+    for_rows(place, x, b, h, [&](float* wide, const Bf16* stored) {
+#pragma omp simd
+      for (std::int64_t d = 0; d < D_; ++d) wide[d] = get(stored[d]);
+    });
+    return at(place);
+  }
+  void store(int place, const TensorView& x, std::int64_t b, std::int64_t h) const {
+    for_rows(place, x, b, h, [&](const float* wide, Bf16* stored) {
+#pragma omp simd
+      for (std::int64_t d = 0; d < D_; ++d) put(stored[d], wide[d]);
+    });
+  }
+
+ private:
+  template <class Body>
+  void for_rows(int place, const TensorView& x, std::int64_t b, std::int64_t h,
+                const Body& body) const {
+    Bf16* const head = x.ptr<Bf16>() + b * x.stride[0] + h * x.stride[2];
+    for (std::int64_t t = 0; t < T_; ++t) body(at(place).row(t), head + t * x.stride[1]);
+  }
+
+  float* data_;
+  std::int64_t T_, D_;
+};
 
 struct Sizes {
   std::int64_t B, T, H, K, D;
   std::int64_t blocks() const { return (T + kQueries - 1) / kQueries; }
 };
 Sizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v) {
-  auto const rows = [](const TensorView& x) {
-    return x.dims == 4 && x.dtype == DType::f32 && (x.size[3] == 1 || x.stride[3] == 1);
+  auto const rows = [&](const TensorView& x) {
+    return x.dims == 4 && x.dtype == q.dtype && (x.size[3] == 1 || x.stride[3] == 1);
   };
   COPUS_CHECK(rows(q) && rows(k) && rows(v), "q (B, T, H, D); k, v (B, T, K, D)");
   COPUS_CHECK(k.size == v.size && q.size[0] == k.size[0] && q.size[1] == k.size[1] &&
@@ -213,14 +248,110 @@ void zero_rows(const Head& x, std::int64_t T, std::int64_t D) {
   for (std::int64_t t = 0; t < T; ++t) std::fill(x.row(t), x.row(t) + D, 0.0f);
 }
 
+std::int64_t forward_work(const Sizes& s) {
+  return (kQueries + 1) * whole_vectors(s.T);
+}
+std::int64_t backward_work(const Sizes& s) {
+  return (2 * kQueries + 1) * whole_vectors(s.T);
+}
+
+// All queries of a head against its kv head's keys; adds to d_k and d_v.
+void backward_head(const Sizes& s, const BackwardHead& head, std::int64_t b, std::int64_t h,
+                   const AttentionOptions& options, float* work) {
+  HeadMask const mask(options, s, b, h);
+  for (std::int64_t i = 0; i < s.blocks(); ++i) {
+    backward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr, work);
+  }
+}
+
+struct Gradients {
+  TensorView d_q, d_k, d_v;
+};
+struct Saved {
+  TensorView d_out, q, k, v, out;
+  float* lse;
+};
+
+// One kv head of a batch row, so that d_k and d_v add up in one order.
+void backward_group(const Sizes& s, const Gradients& d, const Saved& saved, std::int64_t b,
+                    std::int64_t kv, const AttentionOptions& options, float* work) {
+  Head const d_keys = head_of(d.d_k, b, kv), d_values = head_of(d.d_v, b, kv);
+  zero_rows(d_keys, s.T, s.D);
+  zero_rows(d_values, s.T, s.D);
+  std::int64_t const group = s.H / s.K;
+  for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+    BackwardHead const head{head_of(d.d_q, b, h),
+                            d_keys,
+                            d_values,
+                            head_of(saved.d_out, b, h),
+                            head_of(saved.q, b, h),
+                            head_of(saved.k, b, kv),
+                            head_of(saved.v, b, kv),
+                            head_of(saved.out, b, h),
+                            saved.lse + (b * s.H + h) * s.T};
+    backward_head(s, head, b, h, options, work);
+  }
+}
+
+constexpr int kWideForward = 4, kWideBackward = 8;  // heads held as fp32 at a time
+
+void wide_forward_head(const Sizes& s, const TensorView& out, const Saved& saved, std::int64_t b,
+                       std::int64_t h, const AttentionOptions& options, float* work) {
+  WideHeads const wide(work, s.T, s.D);
+  std::int64_t const kv = h * s.K / s.H;
+  ForwardHead const head{wide.at(0), wide.load(1, saved.q, b, h), wide.load(2, saved.k, b, kv),
+                         wide.load(3, saved.v, b, kv), saved.lse + (b * s.H + h) * s.T};
+  HeadMask const mask(options, s, b, h);
+  for (std::int64_t i = 0; i < s.blocks(); ++i) {
+    forward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
+                  work + kWideForward * s.T * s.D);
+  }
+  wide.store(0, out, b, h);
+}
+
+void wide_backward_group(const Sizes& s, const Gradients& d, const Saved& saved, std::int64_t b,
+                         std::int64_t kv, const AttentionOptions& options, float* work) {
+  WideHeads const wide(work, s.T, s.D);
+  Head const keys = wide.load(0, saved.k, b, kv), values = wide.load(1, saved.v, b, kv),
+             d_keys = wide.at(2), d_values = wide.at(3);
+  zero_rows(d_keys, s.T, s.D);
+  zero_rows(d_values, s.T, s.D);
+  std::int64_t const group = s.H / s.K;
+  for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
+    BackwardHead const head{wide.at(4),
+                            d_keys,
+                            d_values,
+                            wide.load(5, saved.d_out, b, h),
+                            wide.load(6, saved.q, b, h),
+                            keys,
+                            values,
+                            wide.load(7, saved.out, b, h),
+                            saved.lse + (b * s.H + h) * s.T};
+    backward_head(s, head, b, h, options, work + kWideBackward * s.T * s.D);
+    wide.store(4, d.d_q, b, h);
+  }
+  wide.store(2, d.d_k, b, kv);
+  wide.store(3, d.d_v, b, kv);
+}
+
 }  // namespace
 
 void CpuBackend::attention(TensorView out, TensorView lse, const TensorView& q, const TensorView& k,
                            const TensorView& v, const AttentionOptions& options) {
   Sizes const s = sizes_of(q, k, v);
-  COPUS_CHECK(out.size == q.size && lse.contiguous() && lse.numel() == s.B * s.H * s.T,
+  COPUS_CHECK(out.size == q.size && out.dtype == q.dtype && lse.contiguous() &&
+                  lse.dtype == DType::f32 && lse.numel() == s.B * s.H * s.T,
               "out as q, lse (B, H, T)");
-  std::int64_t const floats = (kQueries + 1) * whole_vectors(s.T);
+  if (q.dtype == DType::bf16) {
+    std::int64_t const floats = forward_work(s) + kWideForward * s.T * s.D;
+    float* const work = scratch(threads_ * floats);
+    Saved const saved{{}, q, k, v, out, lse.ptr<float>()};
+    parallel_for_uneven(threads_, s.B * s.H, [&](int worker, std::int64_t item) {
+      wide_forward_head(s, out, saved, item / s.H, item % s.H, options, work + worker * floats);
+    });
+    return;
+  }
+  std::int64_t const floats = forward_work(s);
   float* const work = scratch(threads_ * floats);
   std::int64_t const blocks = s.blocks();
   parallel_for_uneven(threads_, s.B * s.H * blocks, [&](int worker, std::int64_t item) {
@@ -243,32 +374,18 @@ void CpuBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView d
   COPUS_CHECK(d_q.size == q.size && d_k.size == k.size && d_v.size == v.size &&
                   d_out.size == q.size && out.size == q.size,
               "gradients have the sizes of what they belong to");
-  COPUS_CHECK(lse.contiguous() && lse.numel() == s.B * s.H * s.T, "lse (B, H, T)");
-  std::int64_t const floats = (2 * kQueries + 1) * whole_vectors(s.T);
+  for (const TensorView& x : std::array{d_q, d_k, d_v, d_out, out})
+    COPUS_CHECK(x.dtype == q.dtype, "and its type");
+  COPUS_CHECK(lse.contiguous() && lse.dtype == DType::f32 && lse.numel() == s.B * s.H * s.T,
+              "lse (B, H, T)");
+  bool const half = q.dtype == DType::bf16;
+  std::int64_t const floats = backward_work(s) + (half ? kWideBackward * s.T * s.D : 0);
   float* const work = scratch(threads_ * floats);
-  std::int64_t const group = s.H / s.K;
-  // A worker owns a kv head of a batch row, so d_k and d_v add up in one order.
+  Gradients const gradients{d_q, d_k, d_v};
+  Saved const saved{d_out, q, k, v, out, lse.ptr<float>()};
   parallel_for_uneven(threads_, s.B * s.K, [&](int worker, std::int64_t item) {
-    std::int64_t const b = item / s.K, kv = item % s.K;
-    Head const d_keys = head_of(d_k, b, kv), d_values = head_of(d_v, b, kv);
-    zero_rows(d_keys, s.T, s.D);
-    zero_rows(d_values, s.T, s.D);
-    for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-      BackwardHead const head{head_of(d_q, b, h),
-                              d_keys,
-                              d_values,
-                              head_of(d_out, b, h),
-                              head_of(q, b, h),
-                              head_of(k, b, kv),
-                              head_of(v, b, kv),
-                              head_of(out, b, h),
-                              lse.ptr<float>() + (b * s.H + h) * s.T};
-      HeadMask const mask(options, s, b, h);
-      for (std::int64_t i = 0; i < s.blocks(); ++i) {
-        backward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
-                       work + worker * floats);
-      }
-    }
+    auto const& group = half ? wide_backward_group : backward_group;
+    group(s, gradients, saved, item / s.K, item % s.K, options, work + worker * floats);
   });
 }
 

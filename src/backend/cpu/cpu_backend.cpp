@@ -44,6 +44,11 @@ float* CpuBackend::scratch(std::int64_t floats) {
   return reinterpret_cast<float*>(scratch_);
 }
 
+std::string cpu_bf16_problem() {
+  if (Gemm::has_bf16()) return "";
+  return "this CPU, or this build without oneDNN, has no bf16 products (AVX512_BF16)";
+}
+
 std::unique_ptr<Backend> make_cpu_backend(int threads) {
   return std::make_unique<CpuBackend>(threads);
 }

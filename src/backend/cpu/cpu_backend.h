@@ -72,9 +72,10 @@ class CpuBackend final : public Backend {
                              const TensorView& global_max) override;
   void cross_entropy_loss(TensorView losses, const TensorView& row_max, const TensorView& row_sum,
                           const TensorView& target_logit, const TensorView& targets) override;
-  void cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                              const TensorView& row_sum, const TensorView& targets,
-                              std::int64_t first_column, std::int64_t valid_columns) override;
+  void cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                              const TensorView& row_max, const TensorView& row_sum,
+                              const TensorView& targets, std::int64_t first_column,
+                              std::int64_t valid_columns) override;
 
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
@@ -84,6 +85,8 @@ class CpuBackend final : public Backend {
  private:
   // At least `floats` of working memory, kept between calls; valid until the next call of scratch.
   float* scratch(std::int64_t floats);
+  void widened_matmul(const TensorView& out, const TensorView& a, const TensorView& b,
+                      const GemmShape& shape, bool accumulate, const TensorView& bias);
 
   int threads_;
   Gemm gemm_;

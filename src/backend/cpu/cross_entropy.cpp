@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/cpu/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 
@@ -34,6 +35,22 @@ double sum_of_exp(const float* x, std::int64_t n, float shift) {
     total += static_cast<double>(part);
   }
   return total;
+}
+
+// out = exp(x - shift) scale, less 1 at `target` (none: negative). A bf16 row may begin where x
+// begins: a stretch of x is read before as many elements, half as long, are written.
+template <class T>
+void softmax_gradient(T* out, const float* x, std::int64_t target, std::int64_t n, float shift,
+                      float scale) {
+  for (std::int64_t begin = 0; begin < n; begin += kStretch) {
+    std::int64_t const count = std::min(kStretch, n - begin);
+    float stretch[kStretch];
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) stretch[i] = math::exp(x[begin + i] - shift) * scale;
+    if (target >= begin && target < begin + count) stretch[target - begin] -= 1.0f;
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) put(out[begin + i], stretch[i]);
+  }
 }
 
 }  // namespace
@@ -85,26 +102,29 @@ void CpuBackend::cross_entropy_loss(TensorView losses, const TensorView& row_max
   }
 }
 
-void CpuBackend::cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                                        const TensorView& row_sum, const TensorView& targets,
-                                        std::int64_t first_column, std::int64_t valid_columns) {
+void CpuBackend::cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                                        const TensorView& row_max, const TensorView& row_sum,
+                                        const TensorView& targets, std::int64_t first_column,
+                                        std::int64_t valid_columns) {
   Rows const x = rows_of(logits);
   COPUS_CHECK(valid_columns >= 0 && valid_columns <= x.width, "padding is at the end of a row");
   const auto* const most = one_a_row<float>(row_max, DType::f32, x.rows);
   const auto* const sums = one_a_row<float>(row_sum, DType::f32, x.rows);
   const auto* const target = one_a_row<std::int32_t>(targets, DType::i32, x.rows);
-  parallel_for(threads_, x.rows, [&](int, std::int64_t r) {
-    float* const row = x.row(r);
-    if (target[r] < 0) {
-      std::fill(row, row + x.width, 0.0f);
-      return;
-    }
-    float const m = most[r], scale = 1.0f / sums[r];
-#pragma omp simd
-    for (std::int64_t i = 0; i < valid_columns; ++i) row[i] = math::exp(row[i] - m) * scale;
-    std::int64_t const column = target[r] - first_column;
-    if (column >= 0 && column < valid_columns) row[column] -= 1.0f;
-    std::fill(row + valid_columns, row + x.width, 0.0f);
+  with_compute_type(d_logits.dtype, [&]<class T>(T) {
+    RowsOf<T> const to = rows_of<T>(d_logits);
+    COPUS_CHECK(to.rows == x.rows && to.width == x.width, "d_logits has the sizes of logits");
+    parallel_for(threads_, x.rows, [&](int, std::int64_t r) {
+      T* const out = to.row(r);
+      if (target[r] < 0) {
+        std::fill(out, out + x.width, T{});
+        return;
+      }
+      std::int64_t const column = target[r] - first_column;
+      softmax_gradient(out, x.row(r), column < valid_columns ? column : -1, valid_columns, most[r],
+                       1.0f / sums[r]);
+      std::fill(out + valid_columns, out + x.width, T{});
+    });
   });
 }
 

@@ -6,8 +6,9 @@
 #include <new>
 #include <string>
 
+#include "backend/cpu/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/parallel_for.h"
+#include "backend/cpu/rows.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -73,6 +74,18 @@ void copy_strided(std::byte* out, const std::byte* x, const TensorView& to, cons
   }
 }
 
+template <class To, class From>
+void convert(int threads, const TensorView& out, const TensorView& x) {
+  RowsOf<To> const to = rows_of<To>(out);
+  RowsOf<From> const from = rows_of<From>(x);
+  for_elements(threads, to, [&](std::int64_t row, std::int64_t begin, std::int64_t end) {
+    To* const y = to.row(row);
+    const From* const v = from.row(row);
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) put(y[i], get(v[i]));
+  });
+}
+
 }  // namespace
 
 std::byte* CpuBackend::allocate(std::int64_t bytes) {
@@ -119,9 +132,17 @@ void CpuBackend::zero(TensorView out) {
 }
 
 void CpuBackend::copy(TensorView out, const TensorView& x) {
-  COPUS_CHECK(out.dtype == x.dtype && out.dims == x.dims && out.size == x.size,
-              "a copy keeps type and sizes");
+  COPUS_CHECK(out.dims == x.dims && out.size == x.size, "a copy keeps the sizes");
   if (out.numel() == 0) return;
+  if (out.dtype == DType::bf16 && x.dtype == DType::f32) {
+    convert<Bf16, float>(threads_, out, x);
+    return;
+  }
+  if (out.dtype == DType::f32 && x.dtype == DType::bf16) {
+    convert<float, Bf16>(threads_, out, x);
+    return;
+  }
+  COPUS_CHECK(out.dtype == x.dtype, "a copy converts between f32 and bf16 alone");
   if (!out.contiguous() || !x.contiguous()) {
     if (out.dims < 2) {
       copy_strided(out.ptr<std::byte>(), x.ptr<std::byte>(), out, x, 0);

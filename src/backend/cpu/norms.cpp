@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "backend/cpu/column_sums.h"
+#include "backend/cpu/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 
@@ -12,9 +13,10 @@ float* statistics_of(const TensorView& x, std::int64_t rows) {
   return x.ptr<float>();
 }
 
-float* columns_of(const TensorView& x, std::int64_t width) {
-  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == width, "one value a column");
-  return x.ptr<float>();
+template <class T>
+T* columns_of(const TensorView& x, std::int64_t width) {
+  COPUS_CHECK(x.dtype == kDTypeOf<T> && x.contiguous() && x.numel() == width, "one value a column");
+  return x.ptr<T>();
 }
 
 constexpr std::int64_t kRows = ColumnSums::kRowsPerBlock;
@@ -23,24 +25,26 @@ constexpr std::int64_t kRows = ColumnSums::kRowsPerBlock;
 
 void CpuBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
                           const TensorView& gain, float eps) {
-  Rows const to = rows_of(out), from = rows_of(x);
-  COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
-  float* const scale = statistics_of(rstd, from.rows);
-  const float* const g = columns_of(gain, from.width);
-  std::int64_t const C = from.width;
-  auto const width = static_cast<float>(C);
-  for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const float* const a = from.row(r);
-      float* const y = to.row(r);
-      float squares = 0.0f;
+  with_compute_type(out.dtype, [&]<class T>(T) {
+    RowsOf<T> const to = rows_of<T>(out), from = rows_of<T>(x);
+    COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
+    float* const scale = statistics_of(rstd, from.rows);
+    const T* const g = columns_of<T>(gain, from.width);
+    std::int64_t const C = from.width;
+    auto const width = static_cast<float>(C);
+    for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
+      for (std::int64_t r = first; r < last; ++r) {
+        const T* const a = from.row(r);
+        T* const y = to.row(r);
+        float squares = 0.0f;
 #pragma omp simd reduction(+ : squares)
-      for (std::int64_t c = 0; c < C; ++c) squares = std::fma(a[c], a[c], squares);
-      float const s = 1.0f / std::sqrt(squares / width + eps);
-      scale[r] = s;
+        for (std::int64_t c = 0; c < C; ++c) squares = std::fma(get(a[c]), get(a[c]), squares);
+        float const s = 1.0f / std::sqrt(squares / width + eps);
+        scale[r] = s;
 #pragma omp simd
-      for (std::int64_t c = 0; c < C; ++c) y[c] = a[c] * s * g[c];
-    }
+        for (std::int64_t c = 0; c < C; ++c) put(y[c], get(a[c]) * s * get(g[c]));
+      }
+    });
   });
 }
 
@@ -48,68 +52,75 @@ void CpuBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
 void CpuBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
                                    const TensorView& x, const TensorView& gain,
                                    const TensorView& rstd) {
-  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
-  COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
-                  d.width == from.width,
-              "gradients have the sizes of x");
-  const float* const scale = statistics_of(rstd, from.rows);
-  const float* const g = columns_of(gain, from.width);
-  std::int64_t const C = from.width;
-  auto const width = static_cast<float>(C);
-  ColumnSums sums(from.rows, C, 1);
-  sums.partials = scratch(sums.floats());
-  for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
-    float* const d_g = sums.start(first / kRows, 0);
-    for (std::int64_t r = first; r < last; ++r) {
-      const float* const a = from.row(r);
-      const float* const dy = d.row(r);
-      float* const dx = to.row(r);
-      float const s = scale[r];
-      float dot = 0.0f;
+  with_compute_type(d_x.dtype, [&]<class T>(T) {
+    RowsOf<T> const to = rows_of<T>(d_x), d = rows_of<T>(d_out), from = rows_of<T>(x);
+    COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
+                    d.width == from.width,
+                "gradients have the sizes of x");
+    const float* const scale = statistics_of(rstd, from.rows);
+    const T* const g = columns_of<T>(gain, from.width);
+    std::int64_t const C = from.width;
+    auto const width = static_cast<float>(C);
+    ColumnSums sums(from.rows, C, 1);
+    sums.partials = scratch(sums.floats());
+    for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
+      float* const d_g = sums.start(first / kRows, 0);
+      for (std::int64_t r = first; r < last; ++r) {
+        const T* const a = from.row(r);
+        const T* const dy = d.row(r);
+        T* const dx = to.row(r);
+        float const s = scale[r];
+        float dot = 0.0f;
 #pragma omp simd reduction(+ : dot)
-      for (std::int64_t c = 0; c < C; ++c) {
-        float const along = dy[c] * (a[c] * s);
-        d_g[c] += along;
-        dot = std::fma(along, g[c], dot);
-      }
-      float const mean = dot / width;
+        for (std::int64_t c = 0; c < C; ++c) {
+          float const along = get(dy[c]) * (get(a[c]) * s);
+          d_g[c] += along;
+          dot = std::fma(along, get(g[c]), dot);
+        }
+        float const mean = dot / width;
 #pragma omp simd
-      for (std::int64_t c = 0; c < C; ++c) {
-        dx[c] = std::fma(s, std::fma(-(a[c] * s), mean, dy[c] * g[c]), dx[c]);
+        for (std::int64_t c = 0; c < C; ++c) {
+          put(dx[c],
+              std::fma(s, std::fma(-(get(a[c]) * s), mean, get(dy[c]) * get(g[c])), get(dx[c])));
+        }
       }
-    }
+    });
+    sums.add_to(threads_, columns_of<float>(d_gain, C), 0);
   });
-  sums.add_to(threads_, columns_of(d_gain, C), 0);
 }
 
 void CpuBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
                             const TensorView& gain, const TensorView& bias, float eps) {
-  Rows const to = rows_of(out), from = rows_of(x);
-  COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
-  float* const means = statistics_of(mean, from.rows);
-  float* const scale = statistics_of(rstd, from.rows);
-  const float* const g = columns_of(gain, from.width);
-  const float* const shift = columns_of(bias, from.width);
-  std::int64_t const C = from.width;
-  auto const width = static_cast<float>(C);
-  for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) {
-      const float* const a = from.row(r);
-      float* const y = to.row(r);
-      float total = 0.0f;
+  with_compute_type(out.dtype, [&]<class T>(T) {
+    RowsOf<T> const to = rows_of<T>(out), from = rows_of<T>(x);
+    COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
+    float* const means = statistics_of(mean, from.rows);
+    float* const scale = statistics_of(rstd, from.rows);
+    const T* const g = columns_of<T>(gain, from.width);
+    const T* const shift = columns_of<T>(bias, from.width);
+    std::int64_t const C = from.width;
+    auto const width = static_cast<float>(C);
+    for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
+      for (std::int64_t r = first; r < last; ++r) {
+        const T* const a = from.row(r);
+        T* const y = to.row(r);
+        float total = 0.0f;
 #pragma omp simd reduction(+ : total)
-      for (std::int64_t c = 0; c < C; ++c) total += a[c];
-      float const m = total / width;
-      // The second pass is over a row in the nearest cache, and exact where mean^2 >> variance.
-      float squares = 0.0f;
+        for (std::int64_t c = 0; c < C; ++c) total += get(a[c]);
+        float const m = total / width;
+        // The second pass is over a row in the nearest cache, and exact where mean^2 >> variance.
+        float squares = 0.0f;
 #pragma omp simd reduction(+ : squares)
-      for (std::int64_t c = 0; c < C; ++c) squares = std::fma(a[c] - m, a[c] - m, squares);
-      float const s = 1.0f / std::sqrt(squares / width + eps);
-      means[r] = m;
-      scale[r] = s;
+        for (std::int64_t c = 0; c < C; ++c)
+          squares = std::fma(get(a[c]) - m, get(a[c]) - m, squares);
+        float const s = 1.0f / std::sqrt(squares / width + eps);
+        means[r] = m;
+        scale[r] = s;
 #pragma omp simd
-      for (std::int64_t c = 0; c < C; ++c) y[c] = std::fma((a[c] - m) * s, g[c], shift[c]);
-    }
+        for (std::int64_t c = 0; c < C; ++c)
+          put(y[c], std::fma((get(a[c]) - m) * s, get(g[c]), get(shift[c])));
+      }
+    });
   });
 }
 
@@ -119,44 +130,47 @@ void CpuBackend::layer_norm_backward(TensorView d_x, TensorView d_gain, TensorVi
                                      const TensorView& d_out, const TensorView& x,
                                      const TensorView& gain, const TensorView& mean,
                                      const TensorView& rstd) {
-  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
-  COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
-                  d.width == from.width,
-              "gradients have the sizes of x");
-  const float* const means = statistics_of(mean, from.rows);
-  const float* const scale = statistics_of(rstd, from.rows);
-  const float* const g = columns_of(gain, from.width);
-  std::int64_t const C = from.width;
-  auto const width = static_cast<float>(C);
-  ColumnSums sums(from.rows, C, 2);
-  sums.partials = scratch(sums.floats());
-  for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
-    float* const d_g = sums.start(first / kRows, 0);
-    float* const d_b = sums.start(first / kRows, 1);
-    for (std::int64_t r = first; r < last; ++r) {
-      const float* const a = from.row(r);
-      const float* const dy = d.row(r);
-      float* const dx = to.row(r);
-      float const m = means[r], s = scale[r];
-      float total = 0.0f, dot = 0.0f;
+  with_compute_type(d_x.dtype, [&]<class T>(T) {
+    RowsOf<T> const to = rows_of<T>(d_x), d = rows_of<T>(d_out), from = rows_of<T>(x);
+    COPUS_CHECK(to.rows == from.rows && to.width == from.width && d.rows == from.rows &&
+                    d.width == from.width,
+                "gradients have the sizes of x");
+    const float* const means = statistics_of(mean, from.rows);
+    const float* const scale = statistics_of(rstd, from.rows);
+    const T* const g = columns_of<T>(gain, from.width);
+    std::int64_t const C = from.width;
+    auto const width = static_cast<float>(C);
+    ColumnSums sums(from.rows, C, 2);
+    sums.partials = scratch(sums.floats());
+    for_row_blocks(threads_, from.rows, kRows, [&](int, std::int64_t first, std::int64_t last) {
+      float* const d_g = sums.start(first / kRows, 0);
+      float* const d_b = sums.start(first / kRows, 1);
+      for (std::int64_t r = first; r < last; ++r) {
+        const T* const a = from.row(r);
+        const T* const dy = d.row(r);
+        T* const dx = to.row(r);
+        float const m = means[r], s = scale[r];
+        float total = 0.0f, dot = 0.0f;
 #pragma omp simd reduction(+ : total, dot)
-      for (std::int64_t c = 0; c < C; ++c) {
-        float const along = dy[c] * ((a[c] - m) * s);
-        d_b[c] += dy[c];
-        d_g[c] += along;
-        total = std::fma(dy[c], g[c], total);
-        dot = std::fma(along, g[c], dot);
-      }
-      float const mean_e = total / width, mean_en = dot / width;
+        for (std::int64_t c = 0; c < C; ++c) {
+          float const along = get(dy[c]) * ((get(a[c]) - m) * s);
+          d_b[c] += get(dy[c]);
+          d_g[c] += along;
+          total = std::fma(get(dy[c]), get(g[c]), total);
+          dot = std::fma(along, get(g[c]), dot);
+        }
+        float const mean_e = total / width, mean_en = dot / width;
 #pragma omp simd
-      for (std::int64_t c = 0; c < C; ++c) {
-        float const n = (a[c] - m) * s;
-        dx[c] = std::fma(s, std::fma(-n, mean_en, std::fma(dy[c], g[c], -mean_e)), dx[c]);
+        for (std::int64_t c = 0; c < C; ++c) {
+          float const n = (get(a[c]) - m) * s;
+          put(dx[c], std::fma(s, std::fma(-n, mean_en, std::fma(get(dy[c]), get(g[c]), -mean_e)),
+                              get(dx[c])));
+        }
       }
-    }
+    });
+    sums.add_to(threads_, columns_of<float>(d_gain, C), 0);
+    sums.add_to(threads_, columns_of<float>(d_bias, C), 1);
   });
-  sums.add_to(threads_, columns_of(d_gain, C), 0);
-  sums.add_to(threads_, columns_of(d_bias, C), 1);
 }
 
 }  // namespace copus

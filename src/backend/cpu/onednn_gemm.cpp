@@ -1,5 +1,8 @@
 #include <fmt/core.h>
-#include <oneapi/dnnl/dnnl.h>
+
+#include <array>
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel_for.h"
@@ -17,11 +20,52 @@ void sgemm(const GemmShape& s, float alpha, const float* a, const float* b, floa
                                                   s.n, s.k, static_cast<int>(status)));
 }
 
+// What tells one bf16 product's code from another's.
+using Bf16Key = std::array<std::int64_t, 11>;
+
+dnnl::memory::desc stored(std::int64_t rows, std::int64_t columns, std::int64_t ld, bool transposed,
+                          dnnl::memory::data_type type) {
+  return {
+      {rows, columns}, type, transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1}};
+}
+
 }  // namespace
 
 struct Gemm::State {
   int threads;
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  // A step's products have a few dozen shapes; making the code of one takes longer than running it.
+  std::map<Bf16Key, dnnl::matmul::primitive_desc> descriptions;
+  std::map<Bf16Key, dnnl::matmul> products;
+
+  explicit State(int threads_in) : threads(threads_in) {}
+  const dnnl::matmul& product(const Bf16Key& key, const GemmShape& s, DType out_type, bool bias,
+                              bool accumulate);
 };
+
+const dnnl::matmul& Gemm::State::product(const Bf16Key& key, const GemmShape& s, DType out_type,
+                                         bool bias, bool accumulate) {
+  using Type = dnnl::memory::data_type;
+  auto const found = products.find(key);
+  if (found != products.end()) return found->second;
+  Type const type = out_type == DType::f32 ? Type::f32 : Type::bf16;
+  auto const a = stored(s.m, s.k, s.lda, s.transpose_a, Type::bf16),
+             b = stored(s.k, s.n, s.ldb, s.transpose_b, Type::bf16),
+             out = stored(s.m, s.n, s.ldc, false, type);
+  dnnl::primitive_attr attributes;
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  dnnl::matmul::desc const desc =
+      bias ? dnnl::matmul::desc(a, b, stored(1, s.n, s.n, false, Type::bf16), out)
+           : dnnl::matmul::desc(a, b, out);
+  dnnl::matmul::primitive_desc const chosen(desc, attributes, engine);
+  descriptions.emplace(key, chosen);
+  return products.emplace(key, dnnl::matmul(chosen)).first->second;
+}
 
 Gemm::Gemm(int threads) : state_(new State{threads}) {}
 Gemm::~Gemm() = default;
@@ -43,6 +87,52 @@ void Gemm::run(const GemmShape& s, float* out, const float* a, const float* b, c
                  });
   }
   sgemm(s, 1.0f, a, b, accumulate || bias != nullptr ? 1.0f : 0.0f, out);
+}
+
+bool Gemm::has_bf16() {
+  constexpr unsigned kBf16 = dnnl_cpu_isa_avx512_core_bf16;
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kBf16) == kBf16;
+}
+
+bool Gemm::offers_bf16() {
+  constexpr unsigned kCore = dnnl_cpu_isa_avx512_core;
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kCore) == kCore;
+}
+
+void Gemm::run(const GemmShape& s, void* out, DType out_type, const Bf16* a, const Bf16* b,
+               const Bf16* bias, bool accumulate) {
+  COPUS_CHECK(out_type == DType::f32 || (out_type == DType::bf16 && !accumulate),
+              "sums over products are f32");
+  use_threads(state_->threads);
+  Bf16Key const key{s.m,
+                    s.n,
+                    s.k,
+                    s.lda,
+                    s.ldb,
+                    s.ldc,
+                    s.transpose_a,
+                    s.transpose_b,
+                    static_cast<std::int64_t>(out_type),
+                    bias != nullptr,
+                    accumulate};
+  try {
+    const dnnl::matmul& product = state_->product(key, s, out_type, bias != nullptr, accumulate);
+    const dnnl::matmul::primitive_desc& desc = state_->descriptions.at(key);
+    const dnnl::engine& engine = state_->engine;
+    auto const memory = [&](const dnnl::memory::desc& d, const void* data) {
+      return dnnl::memory(d, engine, const_cast<void*>(data));
+    };
+    std::unordered_map<int, dnnl::memory> arguments{
+        {DNNL_ARG_SRC, memory(desc.src_desc(), a)},
+        {DNNL_ARG_WEIGHTS, memory(desc.weights_desc(), b)},
+        {DNNL_ARG_DST, memory(desc.dst_desc(), out)}};
+    if (bias != nullptr) arguments.emplace(DNNL_ARG_BIAS, memory(desc.bias_desc(), bias));
+    product.execute(state_->stream, arguments);
+    state_->stream.wait();
+  } catch (const dnnl::error& e) {
+    COPUS_CHECK(false,
+                fmt::format("a bf16 product of ({}, {}, {}) failed: {}", s.m, s.n, s.k, e.what()));
+  }
 }
 
 void Gemm::run_alone(const GemmShape& s, float alpha, const float* a, const float* b, float beta,

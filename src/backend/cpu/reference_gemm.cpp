@@ -4,6 +4,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel_for.h"
+#include "copus/core/error.h"
 
 namespace copus {
 namespace {
@@ -90,6 +91,18 @@ void Gemm::run(const GemmShape& s, float* out, const float* a, const float* b, c
     Panels panels;
     add_rows(s, 1.0f, a, b, out, first, last, panels);
   });
+}
+
+bool Gemm::has_bf16() {
+  return false;
+}
+
+bool Gemm::offers_bf16() {
+  return false;
+}
+
+void Gemm::run(const GemmShape&, void*, DType, const Bf16*, const Bf16*, const Bf16*, bool) {
+  COPUS_CHECK(false, "these loops multiply fp32 alone");
 }
 
 void Gemm::run_alone(const GemmShape& s, float alpha, const float* a, const float* b, float beta,

@@ -9,8 +9,8 @@
 namespace copus {
 
 // body(row, begin, end) over all elements, cut into pieces of fixed size whatever the threads.
-template <class Body>
-void for_elements(int threads, const Rows& shape, const Body& body) {
+template <class T, class Body>
+void for_elements(int threads, const RowsOf<T>& shape, const Body& body) {
   constexpr std::int64_t kPiece = 1 << 14;
   if (shape.rows == 0 || shape.width == 0) return;
   std::int64_t const columns = std::min(shape.width, kPiece);

@@ -193,9 +193,13 @@ void CudaBackend::cross_entropy_loss(TensorView losses, const TensorView& row_ma
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaBackend::cross_entropy_backward(TensorView logits, const TensorView& row_max,
-                                         const TensorView& row_sum, const TensorView& targets,
-                                         std::int64_t first_column, std::int64_t valid_columns) {
+void CudaBackend::cross_entropy_backward(TensorView d_logits, const TensorView& logits,
+                                         const TensorView& row_max, const TensorView& row_sum,
+                                         const TensorView& targets, std::int64_t first_column,
+                                         std::int64_t valid_columns) {
+  COPUS_CHECK(d_logits.data == logits.data && d_logits.dtype == DType::f32 &&
+                  d_logits.size == logits.size && d_logits.stride == logits.stride,
+              "the logits become their own gradient, in f32");
   Rows const x = rows_of(logits);
   cuda::Columns const columns = cuda::columns_of(x, first_column, valid_columns);
   const auto* const most = cuda::one_a_row<float>(row_max, DType::f32, x.rows);

@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/gemm.h"
 #include "copus/backend/backend.h"
 #include "copus/core/error.h"
 
@@ -100,7 +101,7 @@ TEST_CASE("a logit of -inf gets probability 0, and its gradient is 0") {
   TensorView const x(logits.data(), DType::f32, {1, 3}), t(target.data(), DType::i32, {1});
   backend->cross_entropy_stats(flat(most), flat(sum), flat(at_target), x, t, 0, 3);
   backend->cross_entropy_loss(flat(loss), flat(most), flat(sum), flat(at_target), t);
-  backend->cross_entropy_backward(x, flat(most), flat(sum), t, 0, 3);
+  backend->cross_entropy_backward(x, x, flat(most), flat(sum), t, 0, 3);
   CHECK(sum[0] == 2.0f);
   CHECK(loss[0] == std::log(2.0f));
   CHECK(logits == std::vector<float>{0.5f, 0.0f, -0.5f});
@@ -137,6 +138,86 @@ TEST_CASE("ranks as threads get the same bits from backends of their own") {
   CHECK(outs[1] == outs[2]);
   CHECK(norms[0] == norms[1]);
   CHECK(norms[1] == norms[2]);
+}
+
+TEST_CASE("a copy to bf16 rounds to the nearest, and back it changes nothing") {
+  auto const backend = make_cpu_backend(2);
+  std::vector<float> x(40000), back(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = draw(1, i) * 1e3f;
+  x[7] = std::numeric_limits<float>::infinity();
+  std::vector<std::uint16_t> half(x.size());
+  auto const n = static_cast<std::int64_t>(x.size());
+  backend->copy({half.data(), DType::bf16, {n}}, flat(x));
+  backend->copy(flat(back), {half.data(), DType::bf16, {n}});
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    wrong += half[i] != math::to_bf16(x[i]) || back[i] != math::from_bf16(half[i]) ? 1 : 0;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a bf16 gradient over its logits is the same as one beside them") {
+  auto const backend = make_cpu_backend(2);
+  constexpr std::int64_t kRows = 3, kColumns = 5003, kValid = 4999;  // rows of several stretches
+  std::vector<float> logits(kRows * kColumns), most(kRows, 0.5f), sum(kRows, 6000.0f);
+  for (std::size_t i = 0; i < logits.size(); ++i) logits[i] = draw(2, i);
+  std::vector<std::int32_t> targets{4998, -1, 17};
+  std::vector<std::uint16_t> apart(logits.size());
+  TensorView const x(logits.data(), DType::f32, {kRows, kColumns}),
+      t(targets.data(), DType::i32, {kRows});
+  backend->cross_entropy_backward({apart.data(), DType::bf16, {kRows, kColumns}}, x, flat(most),
+                                  flat(sum), t, 0, kValid);
+  TensorView over(logits.data(), DType::bf16, {kRows, kColumns});
+  over.stride[0] = 2 * kColumns;
+  backend->cross_entropy_backward(over, x, flat(most), flat(sum), t, 0, kValid);
+  std::vector<std::uint16_t> packed(logits.size());
+  backend->copy({packed.data(), DType::bf16, {kRows, kColumns}}, over);
+  CHECK(packed == apart);
+}
+
+// Where the processor has bf16 products they are the library's; elsewhere it emulates them, slowly,
+// and this is the only look at the way that such processors take.
+TEST_CASE("the library's bf16 products are sums of exact products, rounded once") {
+  if (!Gemm::offers_bf16()) {
+    WARN("skipped: the library has no bf16 products here");
+    return;
+  }
+  Gemm gemm(2);
+  constexpr std::int64_t m = 37, n = 50, k = 65, ld = 70;
+  std::vector<Bf16> a(k * ld), b(k * ld), bias(n), rounded(m * ld);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i].bits = math::to_bf16(draw(3, i));
+  for (std::size_t i = 0; i < b.size(); ++i) b[i].bits = math::to_bf16(draw(4, i));
+  for (std::size_t i = 0; i < bias.size(); ++i) bias[i].bits = math::to_bf16(draw(5, i));
+  for (int const which : {0, 1, 2, 3}) {
+    bool const a_t = which % 2 == 1, b_t = which / 2 == 1;
+    std::vector<float> sums(m * ld, 1.0f);
+    GemmShape const shape{a_t, b_t, m, n, k, ld, ld, ld};
+    gemm.run(shape, rounded.data(), DType::bf16, a.data(), b.data(), bias.data(), false);
+    gemm.run(shape, sums.data(), DType::f32, a.data(), b.data(), nullptr, true);
+    double worst = 0.0, worst_rounded = 0.0;
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        double exact = 0.0;
+        for (std::int64_t l = 0; l < k; ++l) {
+          auto const at = [](std::int64_t index) { return static_cast<std::size_t>(index); };
+          exact += static_cast<double>(math::from_bf16(a[at(a_t ? l * ld + i : i * ld + l)].bits)) *
+                   static_cast<double>(math::from_bf16(b[at(b_t ? j * ld + l : l * ld + j)].bits));
+        }
+        auto const out = static_cast<std::size_t>(i * ld + j);
+        double const with_bias =
+            exact + static_cast<double>(math::from_bf16(bias[static_cast<std::size_t>(j)].bits));
+        worst = std::max(worst, std::abs(static_cast<double>(sums[out]) - 1.0 - exact));
+        worst_rounded =
+            std::max(worst_rounded,
+                     std::abs(static_cast<double>(math::from_bf16(rounded[out].bits)) - with_bias) -
+                         std::ldexp(std::abs(with_bias), -8));
+      }
+    }
+    // Each of k additions rounds a partial sum below k / 4.
+    double const bound = 0.5 * std::numeric_limits<float>::epsilon() * k * k / 4.0;
+    CHECK(worst <= bound);
+    CHECK(worst_rounded <= 2.0 * bound);
+  }
 }
 
 }  // namespace copus

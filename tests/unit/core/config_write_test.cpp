@@ -37,7 +37,7 @@ const char* const kEverything = R"({
   "schedule": {"kind": "wsd", "warmup_tokens": "1K", "decay_tokens": "3K", "min_lr_ratio": 0.3},
   "batch_rule": {"lr": "sqrt", "beta": "half_life", "weight_decay": "timescale",
                  "reference_batch": 16},
-  "train": {"tokens": "4M", "seed": 18446744073709551615, "precision": "bf16",
+  "train": {"tokens": "4M", "seed": 18446744073709551615, "precision": "bf16", "emulate_bf16": true,
             "eval_every_tokens": "1K", "eval_tokens": "2K", "deterministic": false,
             "max_skipped_steps": 3},
   "parallel": {"dp": 2, "tp": 3, "pp": 2, "virtual_stages": 2, "zero": 1,

@@ -27,7 +27,7 @@ std::int64_t rounded(std::int64_t bytes) {
 
 // Bytes of one layer's saved activations for one micro-batch of 2, as one rank of tp 1 has them.
 std::int64_t layer_bytes(const ModelConfig& model) {
-  return bytes_of(saved_tensors(model, Layout{}, 2));
+  return bytes_of(saved_tensors(model, Layout{}, 2, Precision::fp32));
 }
 
 Layout pipeline(int pp, int v) {
@@ -49,8 +49,8 @@ TEST_CASE(
     CHECK(plan.bytes("adam_m") == flat);
     CHECK(plan.bytes("adam_v") == flat);
     CHECK(plan.total() == 4 * flat + model.layers * layer_bytes(model) +
-                              bytes_of(scratch_tensors(model, layout, 2)) +
-                              bytes_of(head_tensors(model, layout, 2)));
+                              bytes_of(scratch_tensors(model, layout, 2, Precision::fp32)) +
+                              bytes_of(head_tensors(model, layout, 2, Precision::fp32)));
   }
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("ZeRO-1 divides master and moments by dp and nothing else") {
 TEST_CASE("what recompute does not keep is there once a layer instead of once a live layer") {
   ModelConfig const model = small_models()[0];
   Layout const layout = pipeline(4, 1);  // 4 layers and 4 live micro-batches on the first stage
-  std::vector<TensorSpec> const specs = saved_tensors(model, layout, 2);
+  std::vector<TensorSpec> const specs = saved_tensors(model, layout, 2, Precision::fp32);
   auto const size = [&](Saved tensor) { return specs[static_cast<std::size_t>(tensor)].bytes(); };
   auto const plan = [&](Recompute recompute) {
     return plan_of(model, layout, 0, 8, Precision::fp32, recompute);
@@ -149,7 +149,7 @@ TEST_CASE("each stage pays for what it holds: ids first, head and targets last, 
   CHECK(plans[1].bytes("batch") == 0);
   CHECK(plans[2].bytes("batch") == row);
   CHECK(plans[0].bytes("head") == 0);
-  CHECK(plans[2].bytes("head") == bytes_of(head_tensors(model, layout, 2)));
+  CHECK(plans[2].bytes("head") == bytes_of(head_tensors(model, layout, 2, Precision::fp32)));
   std::int64_t const embedding = rounded(257 * 8 * 4);
   CHECK(plans[0].bytes("tied_gradient") == embedding);
   CHECK(plans[2].bytes("tied_gradient") == 0);

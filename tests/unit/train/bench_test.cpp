@@ -1,10 +1,13 @@
 // The benchmarks of a step and of a switch: that what they report is what was run.
 #include <catch2/catch.hpp>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
+#include "copus/core/error.h"
 #include "copus/parallel/params.h"
 #include "copus/train/step_bench.h"
 #include "copus/train/switch_bench.h"
+#include "train/saved_step.h"
 
 using namespace copus;
 
@@ -70,6 +73,33 @@ TEST_CASE("a step is measured in any layout, with ranks left over, and names its
   CHECK(groups == std::vector<std::string>{"tp", "pp"});
   CHECK(std::count(parts.begin(), parts.end(), "tp collectives") == 1);
   CHECK(std::count(parts.begin(), parts.end(), "pp collectives") == 1);
+}
+
+TEST_CASE(
+    "a step is compared with a saved one part by part, and what was measured otherwise is named") {
+  nlohmann::json const saved = {
+      {"model", "m"},
+      {"precision", "fp32"},
+      {"batch", 4},
+      {"micro_batch", 4},
+      {"seq_len", 8},
+      {"transport", "thread"},
+      {"ranks", 1},
+      {"threads", 2},
+      {"layout", {{"dp", 1}}},
+      {"tokens_per_second", 100.0},
+      {"parts", {{{"name", "add"}, {"seconds", 0.5}}, {{"name", "zero"}, {"seconds", 0.1}}}}};
+  nlohmann::json now = saved;
+  now["precision"] = "bf16";
+  now["tokens_per_second"] = 150.0;
+  now["parts"] = {{{"name", "add"}, {"seconds", 0.25}}, {{"name", "copy"}, {"seconds", 0.1}}};
+  StepRatios const ratios = compare_steps("a.json", saved, now);
+  CHECK(ratios.total == Approx(1.5));
+  CHECK(ratios.parts == std::map<std::string, double>{{"add", 2.0}});
+  CHECK(ratios.only_here == std::vector<std::string>{"copy"});
+  CHECK(ratios.only_there == std::vector<std::string>{"zero"});
+  CHECK(ratios.differences == std::vector<std::string>{"precision: \"fp32\", here \"bf16\""});
+  CHECK_THROWS_AS(read_saved_step("no such file"), ConfigError);
 }
 
 TEST_CASE("the switches of a ring lead from each layout to the next, and bring all of its state") {

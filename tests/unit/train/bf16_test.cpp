@@ -1,0 +1,178 @@
+// Training in bf16: how far it may be from fp32, and one layout from another.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <mutex>
+
+#include "copus/train/resolve.h"
+#include "support/layout_run.h"
+
+using namespace copus;
+using test::Reference;
+using test::StepNumbers;
+
+namespace {
+
+// On its way to a logit a value is rounded to 8 bits about twelve times a layer (weights, the
+// branches' tensors, the residual stream) and four times around the layers. A rounding errs by u =
+// 2^-8 of the value at most; independent ones add up to u sqrt(R).
+double rounding(const ModelConfig& model) {
+  return std::ldexp(std::sqrt(12.0 * static_cast<double>(model.layers) + 4.0), -8);
+}
+// Logits here are of size 1, and a row's loss moves by at most 2 for 1 of a logit (|softmax - 1| +
+// the other columns' softmax).
+double loss_bound(const ModelConfig& model) {
+  return 2.0 * rounding(model);
+}
+// A gradient goes through as many roundings again on its way back.
+double norm_bound(const ModelConfig& model) {
+  return std::sqrt(2.0) * rounding(model);
+}
+
+StepNumbers numbers_of(const Reference& reference, const std::vector<Layout>& layouts,
+                       std::int64_t micro, Precision precision) {
+  int ranks = 1;
+  for (const Layout& layout : layouts) ranks = std::max(ranks, layout.world());
+  StepNumbers numbers;
+  std::mutex mutex;
+  run_ranks(ranks, [&](int rank, Communicator& world) {
+    StepNumbers const mine =
+        test::run_reference(world, reference, layouts, micro, Trainer::kKeptMeshes, precision);
+    std::lock_guard const lock(mutex);
+    if (rank == 0) numbers = mine;
+  });
+  return numbers;
+}
+
+// "" or where the two part by more than `factor` bounds.
+std::string deviation(const ModelConfig& model, const StepNumbers& a, const StepNumbers& b,
+                      double factor) {
+  for (std::size_t s = 0; s < a.losses.size(); ++s) {
+    if (!(std::abs(a.losses[s] - b.losses[s]) <= factor * loss_bound(model)))
+      return fmt::format("loss of step {}: {} and {}", s + 1, a.losses[s], b.losses[s]);
+    if (!(std::abs(a.norms[s] - b.norms[s]) <= factor * norm_bound(model) * b.norms[s]))
+      return fmt::format("norm of step {}: {} and {}", s + 1, a.norms[s], b.norms[s]);
+  }
+  if (!(std::abs(a.after - b.after) <= factor * loss_bound(model)))
+    return fmt::format("loss afterwards: {} and {}", a.after, b.after);
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("bf16 steps are fp32 steps within the roundings of activations", "[bf16]") {
+  for (const char* name : test::kReferenceNames) {
+    Reference const reference(name);
+    ModelConfig const model = reference.config(2).model;
+    StepNumbers const half = numbers_of(reference, {Layout{}}, 2, Precision::bf16);
+    StepNumbers const full = numbers_of(reference, {Layout{}}, 2, Precision::fp32);
+    CAPTURE(name);
+    CHECK(deviation(model, half, full, 1.0) == "");
+    CHECK(half.losses != full.losses);  // it is not fp32 under another name
+  }
+}
+
+TEST_CASE("in bf16 every layout takes the one-rank run's steps, within roundings", "[bf16]") {
+  for (const char* name : test::kReferenceNames) {
+    Reference const reference(name);
+    ModelConfig const model = reference.config(1).model;
+    StepNumbers const one = numbers_of(reference, {Layout{}}, 1, Precision::bf16);
+    for (const Layout& layout :
+         std::vector<Layout>{{2, 1, 1, 1, 1}, {1, 2, 1, 1, 0, true}, {2, 2, 2, 1, 1}}) {
+      if (!test::legal(reference, layout, 1)) continue;
+      CAPTURE(name, to_string(layout));
+      // Two runs, each with errors of its own.
+      CHECK(deviation(model, numbers_of(reference, {layout}, 1, Precision::bf16), one,
+                      std::sqrt(2.0)) == "");
+    }
+  }
+}
+
+TEST_CASE("micro-batches and data-parallel ranks change a bf16 step by fp32 roundings alone",
+          "[bf16]") {
+  // A sample's activations are the same bits in any of them; only sums of gradients, which are
+  // fp32, are ordered otherwise, and the weights that follow round alike but for a few.
+  Reference const reference("llama-gqa");
+  StepNumbers const one = numbers_of(reference, {Layout{}}, 4, Precision::bf16);
+  for (auto const& [layout, micro] :
+       std::vector<std::pair<Layout, std::int64_t>>{{Layout{}, 1}, {Layout{2, 1, 1, 1, 1}, 2}}) {
+    StepNumbers const other = numbers_of(reference, {layout}, micro, Precision::bf16);
+    CHECK(other.losses[0] == Approx(one.losses[0]).epsilon(test::kLoss));
+    CHECK(other.norms[0] == Approx(one.norms[0]).epsilon(test::kNorm));
+  }
+}
+
+TEST_CASE("a bf16 run goes round a ring of layouts with the same state, and on with its steps",
+          "[bf16]") {
+  Reference const reference("llama-tied");
+  ModelConfig const model = reference.config(1).model;
+  StepNumbers const ring = numbers_of(reference, test::ring_of_layouts(), 1, Precision::bf16);
+  REQUIRE(ring.switches.size() == 7);
+  for (const SwitchRecord& record : ring.switches) CHECK(record.refused == "");
+  CHECK(deviation(model, ring, numbers_of(reference, {Layout{}}, 1, Precision::bf16),
+                  std::sqrt(2.0)) == "");
+}
+
+TEST_CASE("drawn weights have the same hash in bf16 and fp32, on every layout", "[bf16]") {
+  Reference const reference("gpt2");  // tied, so that pp has copies
+  std::vector<std::uint64_t> hashes;
+  for (Precision const precision : {Precision::fp32, Precision::bf16}) {
+    for (const Layout& layout : std::vector<Layout>{{}, {2, 2, 2, 1, 1, true}, {2, 1, 2}}) {
+      Config config = reference.config(1);
+      config.train.precision = precision;
+      run_ranks(layout.world(), [&](int rank, Communicator& world) {
+        auto const backend = make_cpu_backend(1);
+        Trainer trainer(config, world, layout, 1, *backend);
+        trainer.draw_weights(5);
+        std::uint64_t const hash = trainer.weight_hash();
+        if (rank == 0) hashes.push_back(hash);
+      });
+    }
+  }
+  for (std::uint64_t const hash : hashes) CHECK(hash == hashes.front());
+}
+
+TEST_CASE("over 200 steps bf16 learns what fp32 learns", "[bf16]") {
+  Reference const reference("gpt2");
+  std::vector<std::vector<double>> losses;
+  for (Precision const precision : {Precision::fp32, Precision::bf16}) {
+    Config config = reference.config(2);
+    config.train.precision = precision;
+    config.train.tokens = 200 * 8 * config.model.seq_len;
+    auto const world = make_single_communicator();
+    auto const backend = make_cpu_backend(1);
+    Trainer trainer(config, *world, Layout{}, 2, *backend);
+    trainer.read_weights(HfModel(reference.directory, config.model));
+    losses.emplace_back();
+    for (int s = 0; s < 200; ++s) {
+      trainer.state().counters.samples = s % 8 * 8;  // round the reference's text
+      losses.back().push_back(trainer.step(test::samples_of(reference), 8).loss);
+    }
+  }
+  double const bound = loss_bound(reference.config(2).model);
+  double worst = 0.0;
+  for (std::size_t s = 0; s < 200; ++s)
+    worst = std::max(worst, std::abs(losses[0][s] - losses[1][s]));
+  INFO("fp32 goes from " << losses[0].front() << " to " << losses[0].back() << ", bf16 to "
+                         << losses[1].back() << ", farthest apart " << worst);
+  CHECK(worst <= bound);
+  CHECK(losses[0].back() < 0.8 * losses[0].front());
+}
+
+TEST_CASE("bf16 is refused by name where the device has no bf16 products", "[bf16]") {
+  Config config;
+  CHECK(precision_problem(config, false) == "");
+  config.train.precision = Precision::bf16;
+  CHECK(precision_problem(config, true).find("train.precision: \"bf16\"") == 0);
+  config.train.emulate_bf16 = true;
+  CHECK(precision_problem(config, false) == "");
+  CHECK(precision_problem(config, true) != "");
+  config.train.emulate_bf16 = false;
+  std::string const problem = precision_problem(config, false);
+  if (cpu_bf16_problem().empty()) {
+    CHECK(problem == "");
+  } else {
+    CHECK(problem.find(cpu_bf16_problem()) != std::string::npos);
+    CHECK(problem.find("train.emulate_bf16 true") != std::string::npos);
+    CHECK(problem.find("\"fp32\"") != std::string::npos);
+  }
+}
