@@ -1,9 +1,10 @@
 // The references on every layout and round the ring of switches, over MPI: mpirun -n 8
 // test_layouts.
+#include <cmath>
 #include <cstdio>
 
 #include "copus/comm/mpi.h"
-#include "support/layout_run.h"
+#include "support/bf16_bounds.h"
 
 using namespace copus;
 
@@ -18,6 +19,23 @@ int report(Communicator& world, const std::string& name, const std::vector<std::
     std::fflush(stdout);
   }
   return static_cast<int>(count);
+}
+
+// Each rank runs the whole model beside, to compare with.
+std::vector<std::string> bf16_deviations(Communicator& world, const test::Reference& reference) {
+  auto const run = [&](Communicator& group, const std::vector<Layout>& layouts) {
+    return test::run_reference(group, reference, layouts, 1, 0, Precision::bf16);
+  };
+  auto const alone = make_single_communicator();
+  test::StepNumbers const one = run(*alone, {Layout{}});
+  std::vector<std::string> found;
+  ModelConfig const model = reference.config(1).model;
+  for (const std::vector<Layout>& layouts :
+       {test::ring_of_layouts(), std::vector<Layout>{{1, 2, 2, 1, 0, true}}}) {
+    std::string deviation = test::bf16_deviation(model, run(world, layouts), one, std::sqrt(2.0));
+    if (!deviation.empty()) found.push_back(std::move(deviation));
+  }
+  return found;
 }
 
 int run_all(Communicator& world, int& cases) {
@@ -42,6 +60,8 @@ int run_all(Communicator& world, int& cases) {
         test::run_reference(world, reference, test::ring_of_layouts(), 1, 0);
     deviations +=
         report(world, fmt::format("{} round the ring", name), test::deviations(reference, ring));
+    ++cases;
+    deviations += report(world, fmt::format("{} in bf16", name), bf16_deviations(world, reference));
     ++cases;
   }
   return deviations;

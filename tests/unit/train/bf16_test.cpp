@@ -4,29 +4,13 @@
 #include <mutex>
 
 #include "copus/train/resolve.h"
-#include "support/layout_run.h"
+#include "support/bf16_bounds.h"
 
 using namespace copus;
 using test::Reference;
 using test::StepNumbers;
 
 namespace {
-
-// On its way to a logit a value is rounded to 8 bits about twelve times a layer (weights, the
-// branches' tensors, the residual stream) and four times around the layers. A rounding errs by u =
-// 2^-8 of the value at most; independent ones add up to u sqrt(R).
-double rounding(const ModelConfig& model) {
-  return std::ldexp(std::sqrt(12.0 * static_cast<double>(model.layers) + 4.0), -8);
-}
-// Logits here are of size 1, and a row's loss moves by at most 2 for 1 of a logit (|softmax - 1| +
-// the other columns' softmax).
-double loss_bound(const ModelConfig& model) {
-  return 2.0 * rounding(model);
-}
-// A gradient goes through as many roundings again on its way back.
-double norm_bound(const ModelConfig& model) {
-  return std::sqrt(2.0) * rounding(model);
-}
 
 StepNumbers numbers_of(const Reference& reference, const std::vector<Layout>& layouts,
                        std::int64_t micro, Precision precision) {
@@ -43,20 +27,6 @@ StepNumbers numbers_of(const Reference& reference, const std::vector<Layout>& la
   return numbers;
 }
 
-// "" or where the two part by more than `factor` bounds.
-std::string deviation(const ModelConfig& model, const StepNumbers& a, const StepNumbers& b,
-                      double factor) {
-  for (std::size_t s = 0; s < a.losses.size(); ++s) {
-    if (!(std::abs(a.losses[s] - b.losses[s]) <= factor * loss_bound(model)))
-      return fmt::format("loss of step {}: {} and {}", s + 1, a.losses[s], b.losses[s]);
-    if (!(std::abs(a.norms[s] - b.norms[s]) <= factor * norm_bound(model) * b.norms[s]))
-      return fmt::format("norm of step {}: {} and {}", s + 1, a.norms[s], b.norms[s]);
-  }
-  if (!(std::abs(a.after - b.after) <= factor * loss_bound(model)))
-    return fmt::format("loss afterwards: {} and {}", a.after, b.after);
-  return "";
-}
-
 }  // namespace
 
 TEST_CASE("bf16 steps are fp32 steps within the roundings of activations", "[bf16]") {
@@ -66,7 +36,7 @@ TEST_CASE("bf16 steps are fp32 steps within the roundings of activations", "[bf1
     StepNumbers const half = numbers_of(reference, {Layout{}}, 2, Precision::bf16);
     StepNumbers const full = numbers_of(reference, {Layout{}}, 2, Precision::fp32);
     CAPTURE(name);
-    CHECK(deviation(model, half, full, 1.0) == "");
+    CHECK(test::bf16_deviation(model, half, full, 1.0) == "");
     CHECK(half.losses != full.losses);  // it is not fp32 under another name
   }
 }
@@ -81,8 +51,8 @@ TEST_CASE("in bf16 every layout takes the one-rank run's steps, within roundings
       if (!test::legal(reference, layout, 1)) continue;
       CAPTURE(name, to_string(layout));
       // Two runs, each with errors of its own.
-      CHECK(deviation(model, numbers_of(reference, {layout}, 1, Precision::bf16), one,
-                      std::sqrt(2.0)) == "");
+      CHECK(test::bf16_deviation(model, numbers_of(reference, {layout}, 1, Precision::bf16), one,
+                                 std::sqrt(2.0)) == "");
     }
   }
 }
@@ -108,8 +78,8 @@ TEST_CASE("a bf16 run goes round a ring of layouts with the same state, and on w
   StepNumbers const ring = numbers_of(reference, test::ring_of_layouts(), 1, Precision::bf16);
   REQUIRE(ring.switches.size() == 7);
   for (const SwitchRecord& record : ring.switches) CHECK(record.refused == "");
-  CHECK(deviation(model, ring, numbers_of(reference, {Layout{}}, 1, Precision::bf16),
-                  std::sqrt(2.0)) == "");
+  CHECK(test::bf16_deviation(model, ring, numbers_of(reference, {Layout{}}, 1, Precision::bf16),
+                             std::sqrt(2.0)) == "");
 }
 
 TEST_CASE("drawn weights have the same hash in bf16 and fp32, on every layout", "[bf16]") {
@@ -148,7 +118,7 @@ TEST_CASE("over 200 steps bf16 learns what fp32 learns", "[bf16]") {
       losses.back().push_back(trainer.step(test::samples_of(reference), 8).loss);
     }
   }
-  double const bound = loss_bound(reference.config(2).model);
+  double const bound = test::loss_bound(reference.config(2).model);
   double worst = 0.0;
   for (std::size_t s = 0; s < 200; ++s)
     worst = std::max(worst, std::abs(losses[0][s] - losses[1][s]));
