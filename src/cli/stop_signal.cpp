@@ -1,52 +1,58 @@
 #include "cli/stop_signal.h"
 
+#include <fmt/core.h>
+#include <pthread.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdint>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace copus {
 namespace {
 
 // One request may come as several signals: GNU timeout sends its own to the process and to the
 // process group, a launcher may pass on what the terminal has sent already.
-constexpr std::int64_t kOneRequestNanoseconds = 500'000'000;
+constexpr auto kOneRequest = std::chrono::milliseconds(500);
 
-// A handler can reach nothing else.
 std::atomic<int> received{0};
-std::atomic<std::int64_t> first_at{0};
-static_assert(std::atomic<int>::is_always_lock_free &&
-              std::atomic<std::int64_t>::is_always_lock_free);
 
-std::int64_t now() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int const signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
+  return set;
 }
 
-void remember(int signal) {
-  std::int64_t const at = now();
-  std::int64_t none = 0;
-  first_at.compare_exchange_strong(none, at);
-  int first = 0;
-  if (received.compare_exchange_strong(first, signal)) return;
-  if (at - first_at.load() < kOneRequestNanoseconds) return;
-  constexpr char kText[] = "copus: a second signal: leaving at once, without a checkpoint\n";
-  // Nothing better could be done about a failure here.
-  [[maybe_unused]] auto const written = write(STDERR_FILENO, kText, sizeof kText - 1);
-  _exit(128 + signal);
+void wait_for_signals() {
+  using Clock = std::chrono::steady_clock;
+  sigset_t const set = stop_signals();
+  Clock::time_point first;
+  while (true) {
+    int signal = 0;
+    if (sigwait(&set, &signal) != 0) continue;
+    Clock::time_point const now = Clock::now();
+    if (received == 0) {
+      received = signal;
+      first = now;
+    } else if (now - first >= kOneRequest) {
+      fmt::print(stderr, "copus: a second signal: leaving at once, without a checkpoint\n");
+      _exit(128 + signal);
+    }
+  }
 }
 
 }  // namespace
 
 void catch_stop_signals() {
-  struct sigaction action {};
-  action.sa_handler = remember;
-  action.sa_flags = SA_RESTART;
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
+  // No handler: it would run on the stack of whatever thread the kernel picks, and some of oneDNN's
+  // generated matrix products use their stack pointer in a way that a signal's frame destroys
+  // memory (seen with oneDNN 2.6.3 on AVX-512). Threads made from here on block them too.
+  sigset_t const set = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread(wait_for_signals).detach();
 }
 
 int stop_signal() {

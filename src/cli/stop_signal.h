@@ -5,7 +5,8 @@
 namespace copus {
 
 // From now on the first of these signals is remembered, and a second, half a second later or more,
-// ends the process at once.
+// ends the process at once. To be called before any other thread is made: a thread of its own takes
+// the signals, and no other is ever interrupted by one.
 void catch_stop_signals();
 // The signal that has come, or 0. Any thread.
 int stop_signal();

@@ -40,6 +40,7 @@ void find_model(Config& config, bool resume) {
 }
 
 void run_train(const TrainFlags& flags) {
+  catch_stop_signals();
   std::vector<std::string> problems, warnings;
   Overrides const overrides = overrides_of(flags.set, problems);
   Config config;
@@ -54,7 +55,6 @@ void run_train(const TrainFlags& flags) {
   if (!problems.empty()) throw ConfigError(problems);
   std::optional<Hardware> hardware;
   if (config.cluster.hardware != "measure") hardware = find_hardware(config.cluster, config.device);
-  catch_stop_signals();
   bool stopped = false;
   launch(flags.ranks, flags.options.threads, [&](Communicator& world, const RankShare& share) {
     if (world.rank() == 0) {

@@ -186,3 +186,28 @@ TEST_CASE(
   CHECK(run("TERM", slow, "weight hash", "kill -TERM $pid;") == 3);
   CHECK(run("TERM", slow, "weight hash", "sleep 1; kill -TERM $pid;") == 128 + SIGTERM);
 }
+
+TEST_CASE("no thread that computes is ever interrupted by a signal that asks to stop") {
+  // A signal's frame on the stack of a generated matrix product destroyed memory.
+  Reference const reference("llama-tied");
+  Workspace const here;
+  prepare(here, reference);
+  // Counts the threads by what SIGTERM (bit 14) and SIGINT (bit 1) would do to them.
+  Outcome const outcome = here.copus(
+      "--version >/dev/null; '" COPUS_BINARY
+      "' train c.json --ranks 2 --threads 2 --set adapt.script='[]' --set data.shuffle=true --set "
+      "parallel.tp=1 --set train.tokens=1B >out.txt 2>&1 & pid=$!; tries=0; until grep -q 'step    "
+      "  3 ' "
+      "out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; all=0; open=0; for task in "
+      "/proc/$pid/task/*; do all=$((all+1)); mask=0x$(sed -n 's/^SigBlk:[[:space:]]*//p' "
+      "$task/status); "
+      "[ $((mask & 0x4002)) -eq $((0x4002)) ] || open=$((open+1)); done; kill -TERM $pid; wait "
+      "$pid; "
+      "echo code $? threads $all open $open");
+  INFO(outcome.out);
+  int code = 0, all = 0, open = 0;
+  REQUIRE(std::sscanf(outcome.out.c_str(), "code %d threads %d open %d", &code, &all, &open) == 3);
+  CHECK(code == 3);
+  CHECK(all >= 4);
+  CHECK(open == 1);  // the one that waits for them
+}
