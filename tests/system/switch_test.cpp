@@ -194,7 +194,7 @@ TEST_CASE("no thread that computes is ever interrupted by a signal that asks to 
   prepare(here, reference);
   // Counts the threads by what SIGTERM (bit 14) and SIGINT (bit 1) would do to them.
   Outcome const outcome = here.copus(
-      "--version >/dev/null; '" COPUS_BINARY
+      "--version >/dev/null; : >out.txt; '" COPUS_BINARY
       "' train c.json --ranks 2 --threads 2 --set adapt.script='[]' --set data.shuffle=true --set "
       "parallel.tp=1 --set train.tokens=1B >out.txt 2>&1 & pid=$!; tries=0; until grep -q 'step    "
       "  3 ' "
