@@ -13,6 +13,12 @@
 namespace copus {
 namespace {
 
+// srun without an MPI plugin starts tasks that do not know of each other: each would train alone.
+const char* tasks_apart() {
+  const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return tasks != nullptr && std::atoi(tasks) > 1 ? tasks : nullptr;
+}
+
 // The variable by which a launcher tells a process how many it started, if there is one: Open MPI's
 // mpirun, srun --mpi=pmix or pmi2, MPICH.
 const char* launcher_size() {
@@ -45,16 +51,28 @@ void launch_threads(int ranks, int threads, const RankBody& body) {
   run_ranks(ranks, [&](int, Communicator& world) { body(world, {share, ranks}); });
 }
 
-void launch_mpi(int threads, const RankBody& body) {
+// Another MPI's launcher starts processes that each see a world of their own.
+void check_world(int size, const char* launched) {
+  if (size == std::atoi(launched)) return;
+  throw ConfigError(
+      fmt::format("the launcher started {} ranks, and MPI ({}) sees a world of {}; type: mpirun -n "
+                  "{} copus ..., "
+                  "with the mpirun of the MPI that this binary was built with, or srun --mpi=pmix",
+                  launched, mpi_version(), size, launched));
+}
+
+void launch_mpi(int threads, const char* launched, const RankBody& body) {
   MpiSession session(nullptr, nullptr);
   std::unique_ptr<Communicator> const world = session.world();
+  check_world(world->size(), launched);
   // Bound ranks see the processors they are bound to; free ones share the host's.
   int const here = session.local_size();
   bool const bound = session.processors_differ(usable_processors());
   int const share = threads > 0 ? threads : std::max(1, usable_processors() / (bound ? 1 : here));
   if (world->rank() == 0) {
     warn_of_processors(bound ? 1 : here, share,
-                       "; mpirun --bind-to none lets a rank use more than one");
+                       bound ? "; mpirun --bind-to none lets a rank use more than one"
+                             : "; fewer ranks, or --threads, asks for less");
   }
   try {
     body(*world, {share, here});
@@ -72,6 +90,12 @@ void launch_mpi(int threads, const RankBody& body) {
 
 void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone) {
   const char* const size = launcher_size();
+  if (size == nullptr && tasks_apart() != nullptr) {
+    throw ConfigError(fmt::format(
+        "srun started {} tasks that do not know of each other; type: srun --mpi=pmix -n {} copus "
+        "..., or start one task and give it --ranks",
+        tasks_apart(), tasks_apart()));
+  }
   if (size == nullptr) return launch_threads(ranks.value_or(ranks_alone), threads, body);
   if (!built_with_mpi()) {
     throw ConfigError(
@@ -85,7 +109,7 @@ void launch(std::optional<int> ranks, int threads, const RankBody& body, int ran
                     "-n {} copus ..., with --oversubscribe where the processors are fewer",
                     *ranks, size, *ranks));
   }
-  launch_mpi(threads, body);
+  launch_mpi(threads, size, body);
 }
 
 void refuse_several_processes(const std::string& command) {

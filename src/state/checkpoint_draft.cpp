@@ -174,4 +174,12 @@ SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counter
   return {place_->folder + "/" + place_->name, bytes, prune(place_->folder, counters.step, keep)};
 }
 
+void point_latest(const std::string& checkpoint) {
+  std::filesystem::path const path = checkpoint;
+  std::string const folder = path.parent_path(), name = path.filename();
+  std::error_code error;
+  if (std::filesystem::read_symlink(folder + "/" + kLatestLink, error) == name) return;
+  move_latest(folder, name);
+}
+
 }  // namespace copus

@@ -11,7 +11,9 @@
 
 #include "copus/backend/machine.h"
 #include "copus/backend/make_backend.h"
+#include "copus/comm/broadcast.h"
 #include "copus/comm/host_names.h"
+#include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
@@ -118,9 +120,25 @@ void Run::write_run_event() {
 }
 
 void Run::start() {
+  std::string warning, taken;
   if (leads()) {
     make_run_directory(directory_);
+    taken = lock_.take(directory_, options_.resume, warning);
+  }
+  // world: what rank 0 found ends all.
+  taken = broadcast_text(world_, taken, 0);
+  if (!taken.empty()) throw ConfigError(leads() ? std::vector{taken} : std::vector<std::string>{});
+  if (leads()) {
     log_.attach_file(directory_.log());
+    if (!warning.empty()) log_.warn(warning);
+    if (!inputs_.checkpoint.empty()) {
+      // A run killed between a checkpoint's two renames left the link behind.
+      std::string const problem = problem_of([&] {
+        point_latest(inputs_.checkpoint);
+        return std::string();
+      });
+      if (!problem.empty()) log_.warn(problem);
+    }
   }
   load();
   show_start();

@@ -62,6 +62,7 @@ class Run {
   Config config_;
   TrainOptions options_;
   RunDirectory directory_;
+  RunLock lock_;  // rank 0's
   RunPlan plan_;
   Script script_;
   Communicator& world_;

@@ -1,8 +1,12 @@
 #include "train/run_directory.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +19,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr int kLooks = 20;  // at the lock, a tenth of a second apart
+
 // Why no folder can be made in `folder`, or nothing. Permissions alone do not say it: /proc and
 // full or read-only file systems refuse also root.
 std::string cannot_write(const fs::path& folder) {
@@ -22,6 +28,22 @@ std::string cannot_write(const fs::path& folder) {
   if (mkdtemp(probe.data()) == nullptr) return std::system_category().message(errno);
   rmdir(probe.c_str());
   return "";
+}
+
+// A start that failed may have left the lock's file.
+bool holds_a_run(const std::string& path) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().filename() != ".lock") return true;
+  }
+  return false;
+}
+
+std::string already_holds(const std::string& path) {
+  return fmt::format(
+      "run_dir {}: already holds a run; give --resume to go on with it, or another folder with "
+      "--run-dir",
+      path);
 }
 
 }  // namespace
@@ -51,12 +73,50 @@ std::string run_directory_problem(const std::string& path, bool resume) {
     return fmt::format(
         "--resume: run_dir {} does not exist; leave --resume out to start a run there", path);
   }
-  if (!resume && exists && !fs::is_empty(path, ignored)) {
-    return fmt::format(
-        "run_dir {}: already holds a run; give --resume to go on with it, or another folder with "
-        "--run-dir",
-        path);
+  if (!resume && exists && holds_a_run(path)) return already_holds(path);
+  return "";
+}
+
+RunLock::~RunLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+std::string RunLock::take(const RunDirectory& run, bool resume, std::string& warning) {
+  fd_ = ::open(run.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0)
+    throw IoError(
+        fmt::format("{}: cannot be made: {}", run.lock(), std::system_category().message(errno)));
+  // A process that was killed a moment ago may still be giving its memory back.
+  bool taken = false;
+  for (int look = 0; look < kLooks && !(taken = ::flock(fd_, LOCK_EX | LOCK_NB) == 0); ++look) {
+    if (errno != EWOULDBLOCK) break;
+    if (look + 1 < kLooks) ::usleep(100'000);
+    errno = EWOULDBLOCK;
   }
+  if (!taken) {
+    if (errno == EWOULDBLOCK) {
+      std::string owner(256, '\0');
+      ssize_t const got = ::pread(fd_, owner.data(), owner.size(), 0);
+      owner.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
+      return fmt::format(
+          "run_dir {}: another process trains in it ({}); let it end, or take another "
+          "folder with --run-dir",
+          run.path, owner.empty() ? "it has not said which" : owner);
+    }
+    warning = fmt::format(
+        "{}: this file system keeps no locks ({}): nothing stops a second process from training "
+        "here",
+        run.lock(), std::system_category().message(errno));
+    return "";
+  }
+  // One that started at the same time may have been first, and have ended.
+  if (!resume && holds_a_run(run.path)) return already_holds(run.path);
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  std::string const owner = fmt::format("process {} on {}", ::getpid(), host.data());
+  // Only for the words above: without them the lock holds all the same.
+  [[maybe_unused]] auto const cut = ::ftruncate(fd_, 0);
+  [[maybe_unused]] auto const wrote = ::pwrite(fd_, owner.data(), owner.size(), 0);
   return "";
 }
 

@@ -10,6 +10,7 @@ struct RunDirectory {
   std::string config() const { return path + "/config.json"; }
   std::string metrics() const { return path + "/metrics.jsonl"; }
   std::string log() const { return path + "/log.txt"; }
+  std::string lock() const { return path + "/.lock"; }
   std::string checkpoints() const { return path + "/checkpoints"; }
 };
 
@@ -18,5 +19,21 @@ struct RunDirectory {
 std::string run_directory_problem(const std::string& path, bool resume);
 // Makes the folder. Throws IoError.
 void make_run_directory(const RunDirectory& run);
+
+// Keeps a second process out of a run directory for as long as this one lives, however it ends.
+class RunLock {
+ public:
+  RunLock() = default;
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // The folder is there. Returns who has it, in a sentence, or an empty string; `warning` says so
+  // where the file system keeps no locks. Throws IoError where no file can be made.
+  std::string take(const RunDirectory& run, bool resume, std::string& warning);
+
+ private:
+  int fd_ = -1;
+};
 
 }  // namespace copus

@@ -155,6 +155,60 @@ TEST_CASE("R20: a resume needs no more memory than the run itself") {
   CHECK(second < first + 10e6);
 }
 
+TEST_CASE("a second process is kept out of a run directory, and is let in when the first is gone") {
+  Workspace const here;
+  short_run(here);
+  std::string const started =
+      "--version >/dev/null; : >out.txt; '" COPUS_BINARY
+      "' train c.json --resume --threads 1 --set train.tokens=1B >out.txt 2>&1 & pid=$!; tries=0; "
+      "until grep -q 'step      6 ' out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; "
+      "kill -STOP $pid; ";
+  Outcome const second = here.copus(
+      started + "'" COPUS_BINARY
+                "' train c.json --resume --threads 1 --set train.tokens=4096 2>&1; code=$?; "
+                "kill -9 $pid; wait $pid 2>/dev/null; exit $code");
+  INFO(second.out);
+  CHECK(second.code == 2);
+  CHECK(second.out.find("another process trains in it (process ") != std::string::npos);
+  Outcome const after = here.copus("train c.json --resume --threads 1 --set train.tokens=4096");
+  INFO(after.err);
+  CHECK(after.code == 0);
+  std::vector<json> const steps = steps_of(here, "run");
+  for (std::size_t i = 0; i < steps.size(); ++i) CHECK(steps[i]["step"] == i + 1);
+}
+
+TEST_CASE("a resume points `latest` to the checkpoint that it goes on from") {
+  Workspace const here;
+  short_run(here);
+  std::filesystem::path const link = here / "run/checkpoints/latest";
+  for (const char* stale : {"step-00000001", ""}) {
+    std::filesystem::remove(link);
+    if (*stale != 0) std::filesystem::create_symlink(stale, link);
+    REQUIRE(here.copus("train c.json --resume --threads 1").code == 0);
+    CHECK(std::filesystem::read_symlink(link) == "step-00000004");
+  }
+}
+
+TEST_CASE("processes that a launcher means as ranks, and that see no such world, do not train") {
+  Workspace const here;
+  short_run(here);
+  struct Launcher {
+    const char *variables, *typed;
+  };
+  for (const Launcher& launcher :
+       {Launcher{"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=1", "srun --mpi=pmix -n 4"},
+        Launcher{"OMPI_COMM_WORLD_SIZE=4", "mpirun -n 4"},
+        Launcher{"PMI_SIZE=4 PMI_RANK=1", "mpirun -n 4"}}) {
+    Outcome const alone =
+        here.copus("--version >/dev/null; env " + std::string(launcher.variables) +
+                   " '" COPUS_BINARY "' train c.json --run-dir apart");
+    INFO(alone.err);
+    CHECK(alone.code == 2);
+    CHECK(alone.err.find(launcher.typed) != std::string::npos);
+    CHECK(!here.has("apart"));
+  }
+}
+
 TEST_CASE("a run goes on from its own checkpoint when the model it started from is gone") {
   Workspace const here;
   short_run(here);

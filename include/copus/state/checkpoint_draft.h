@@ -58,4 +58,7 @@ class CheckpointDraft {
   std::unique_ptr<Place> place_;
 };
 
+// Makes `latest` beside a checkpoint's folder point to it, where it does not. Throws IoError.
+void point_latest(const std::string& checkpoint);
+
 }  // namespace copus
