@@ -76,8 +76,12 @@ void launch_mpi(int threads, const char* launched, const RankBody& body) {
   }
   try {
     body(*world, {share, here});
-  } catch (const ConfigError&) {
-    throw;  // every rank stops at the same place
+  } catch (const ConfigError& e) {
+    // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
+    // when the first does.
+    for (const std::string& problem : e.problems()) fmt::print(stderr, "error: {}\n", problem);
+    world->barrier();  // world: all is told
+    throw ConfigError(std::vector<std::string>{});
   } catch (const CommError& e) {
     world->abort(fmt::format("{}; `copus bench comm` under the same launcher checks what {} does",
                              e.what(), mpi_version()));
