@@ -12,6 +12,7 @@
 #include "copus/core/median.h"
 #include "copus/parallel/activations.h"
 #include "copus/parallel/flops.h"
+#include "copus/plan/norm_line.h"
 #include "copus/train/metrics.h"
 #include "copus/train/resolve.h"
 #include "copus/train/trainer.h"
@@ -142,8 +143,7 @@ double median_ratio(const Steps& with, const Steps& without) {
 }
 
 void check_noise_scale(const Config& config, const Layout& layout, std::int64_t micro) {
-  if (config.batch.sequences > layout.dp * micro) return;
-  if (layout.dp > 1) return;
+  if (has_estimate(layout.dp, config.batch.sequences / (layout.dp * micro))) return;
   throw ConfigError(fmt::format(
       "the noise scale of a batch of {} cannot be measured: it is one micro-batch of {} on one "
       "data-parallel rank; take smaller micro-batches, a larger batch or more dp",
