@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# usage: scripts/emulated_hosts.sh [--hosts N] [--slots N] [--rate RATE] COMMAND...
+# usage: scripts/emulated_hosts.sh [--hosts N] [--slots N] [--rate RATE] [--divide] COMMAND...
 # Runs COMMAND under mpirun as if on several machines: N hosts (2) that are network namespaces of this one on a bridge of
 # their own, SLOTS ranks (2) on each, for example
 #   scripts/emulated_hosts.sh --rate 1gbit build/copus train configs/quickstart.json --threads 1 --set parallel.tp=2
 # Ranks of one host talk through shared memory, ranks of two over TCP; RATE (as tc writes it) is what each host's link
-# carries in each direction. The hosts are called host0, host1, ..., share this machine's files and processors, see no
+# carries in each direction. --divide: each host has an equal share of the processors for itself, as a machine would;
+# without it they share all of them. The hosts are called host0, host1, ..., share this machine's files, see no
 # other network, and are gone at the end. Wants root. Exit code: that of mpirun; 2: a mistake in the flags; 77: this
 # machine gives no such hosts (the reason is on stderr).
 set -euo pipefail
 
 usage() {
-  sed -n '2,9s/^# //p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,10s/^# //p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 mistake() {
@@ -22,15 +23,16 @@ impossible() {
   exit 77
 }
 
-hosts=2 slots=2 rate=""
+hosts=2 slots=2 rate="" divide=""
 while [[ $# -gt 0 ]]; do
   case $1 in
     --hosts) hosts=${2-} && shift ;;
     --slots) slots=${2-} && shift ;;
     --rate) rate=${2-} && shift ;;
+    --divide) divide=yes ;;
     --help) usage ;;
     --) shift && break ;;
-    -*) mistake "$1: no such flag; there are --hosts, --slots and --rate" ;;
+    -*) mistake "$1: no such flag; there are --hosts, --slots, --rate and --divide" ;;
     *) break ;;
   esac
   shift || usage
@@ -42,9 +44,27 @@ done
 [[ -z $rate || $rate =~ ^[0-9.]*[1-9][0-9.]*[a-zA-Z]+$ ]] || mistake "--rate $rate: a number and a unit of tc's, such as 1gbit or 200mbit"
 
 [[ $(id -u) -eq 0 ]] || impossible "network namespaces want root"
-for tool in ip tc unshare mpirun; do
+for tool in ip tc unshare taskset mpirun; do
   [[ -n $(command -v $tool) ]] || impossible "$tool is not here (Debian: iproute2, util-linux, openmpi-bin)"
 done
+
+# The processors that this process may use, one a line.
+processors() {
+  local part
+  for part in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g'); do
+    seq "${part%-*}" "${part#*-}"
+  done
+}
+mapfile -t cpus < <(processors)
+[[ -z $divide || ${#cpus[@]} -ge $hosts ]] ||
+  impossible "--divide: ${#cpus[@]} processors are not enough for $hosts hosts"
+# usage: processors_of HOST-NUMBER: as taskset takes them
+processors_of() {
+  local share=("${cpus[@]}")
+  [[ -z $divide ]] || share=("${cpus[@]:$(($1 * ${#cpus[@]} / hosts)):$((${#cpus[@]} / hosts))}")
+  local IFS=,
+  echo "${share[*]}"
+}
 
 # Several of these may run at once: a name holds this process's number.
 name=copus-$$ made=() agent="" job=""
@@ -105,14 +125,17 @@ cat >"$agent" <<END
 #!/bin/sh
 host=\$1
 shift
-exec ip netns exec "$name-\$host" unshare --uts sh -c "hostname \$host; \$*"
+case \$host in
+$(for ((i = 0; i < hosts; ++i)); do echo "  host$i) cpus=$(processors_of "$i") ;;"; done)
+esac
+exec taskset -c "\$cpus" ip netns exec "$name-\$host" unshare --uts sh -c "hostname \$host; \$*"
 END
 chmod +x "$agent"
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 # All hosts' ranks share this machine's processors, which mpirun cannot know: who waits yields.
 # shellcheck disable=SC2016
-ip netns exec "$name-host0" unshare --uts sh -c 'hostname host0; exec "$@"' sh \
+taskset -c "$(processors_of 0)" ip netns exec "$name-host0" unshare --uts sh -c 'hostname host0; exec "$@"' sh \
   mpirun --host "$list" -n $((hosts * slots)) --bind-to none --mca plm_rsh_agent "$agent" \
   --mca btl self,vader,tcp --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_yield_when_idle 1 "$@" &
 job=$!

@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RANKS = 4
 RATE = "1gbit"
+SMOOTHED = 4  # evaluations whose mean counts as the loss: single ones scatter by 0.01 at a constant learning rate
 
 # Every rank is a process; MPI may run as root and on fewer cores than ranks; who waits sleeps.
 ENVIRONMENT = {
@@ -23,7 +25,7 @@ ENVIRONMENT = {
 def launcher(machine):
     if machine == "plain":
         return ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(RANKS)]
-    return [os.path.join(ROOT, "scripts", "emulated_hosts.sh"), "--hosts", "2", "--slots", "2", "--rate", RATE]
+    return [os.path.join(ROOT, "scripts", "emulated_hosts.sh"), "--hosts", "2", "--slots", "2", "--rate", RATE, "--divide"]
 
 
 def merge(base, changes):
@@ -53,14 +55,16 @@ class Trace:
         self.tokens = self.steps = 0
         self.switches = 0
         self.evals, self.plans, self.decisions, self.verdicts, self.errors = [], [], [], [], []
-        self.noise = []
+        self.noise, self._losses = [], []
         self.step_lines = []
         for line in lines:
             event = line.get("event")
             if event is None:
                 self._step(line)
             elif event == "eval":
-                self.evals.append((self.seconds, self.tokens, line["loss"]))
+                self._losses.append(line["loss"])
+                loss = statistics.fmean(self._losses[-SMOOTHED:])
+                self.evals.append((self.seconds, self.tokens, loss))
             elif event == "reshard" and "seconds" in line:
                 self.switches += 1
                 self.switch_seconds += line["seconds"]["total"]
@@ -86,7 +90,7 @@ class Trace:
             self.errors.append(abs(line["predicted_seconds"] / line["seconds"] - 1.0))
 
     def reached(self, target):
-        """(seconds, tokens) where the evaluated loss first comes down to the target, between two evaluations by a
+        """(seconds, tokens) where the smoothed loss first comes down to the target, between two evaluations by a
         straight line; None when it does not."""
         before = None
         for seconds, tokens, loss in self.evals:

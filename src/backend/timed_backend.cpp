@@ -199,9 +199,10 @@ double TimedBackend::square_sum(const TensorView& x) {
   return timed("square_sum", 0, traffic({&x}), [&] { return inner_.square_sum(x); });
 }
 void TimedBackend::adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
-                         float grad_scale, const math::AdamScalars& scalars) {
-  timed("adamw", 0, 2.0 * traffic({&weight, &m, &v}) + traffic({&grad}),
-        [&] { inner_.adamw(weight, m, v, grad, grad_scale, scalars); });
+                         float grad_scale, const math::AdamScalars& scalars,
+                         const TensorView& copy) {
+  timed("adamw", 0, 2.0 * traffic({&weight, &m, &v}) + traffic({&grad, &copy}),
+        [&] { inner_.adamw(weight, m, v, grad, grad_scale, scalars, copy); });
 }
 
 }  // namespace copus

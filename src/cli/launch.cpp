@@ -61,7 +61,17 @@ void check_world(int size, const char* launched) {
                   launched, mpi_version(), size, launched));
 }
 
-void launch_mpi(int threads, const char* launched, const RankBody& body) {
+// Said by rank 0 alone, of the whole world.
+void check_ranks(std::optional<int> ranks, const Communicator& world) {
+  if (!ranks || *ranks == world.size()) return;
+  if (world.rank() != 0) throw ConfigError(std::vector<std::string>{});
+  throw ConfigError(
+      fmt::format("--ranks {}: the launcher started {} ranks; leave --ranks out, or type: mpirun "
+                  "-n {} copus ..., with --oversubscribe where the processors are fewer",
+                  *ranks, world.size(), *ranks));
+}
+
+void launch_mpi(std::optional<int> ranks, int threads, const char* launched, const RankBody& body) {
   MpiSession session(nullptr, nullptr);
   std::unique_ptr<Communicator> const world = session.world();
   check_world(world->size(), launched);
@@ -75,6 +85,7 @@ void launch_mpi(int threads, const char* launched, const RankBody& body) {
                              : "; fewer ranks, or --threads, asks for less");
   }
   try {
+    check_ranks(ranks, *world);
     body(*world, {share, here});
   } catch (const ConfigError& e) {
     // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
@@ -107,13 +118,7 @@ void launch(std::optional<int> ranks, int threads, const RankBody& body, int ran
         "build with -DCOPUS_MPI=ON, or "
         "run one process with --ranks N");
   }
-  if (ranks && *ranks != std::atoi(size)) {
-    throw ConfigError(
-        fmt::format("--ranks {}: the launcher started {} ranks; leave --ranks out, or type: mpirun "
-                    "-n {} copus ..., with --oversubscribe where the processors are fewer",
-                    *ranks, size, *ranks));
-  }
-  launch_mpi(threads, size, body);
+  launch_mpi(ranks, threads, size, body);
 }
 
 void refuse_several_processes(const std::string& command) {

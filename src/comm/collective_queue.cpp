@@ -13,19 +13,26 @@ CollectiveQueue::~CollectiveQueue() {
   if (thread_.joinable()) thread_.join();
 }
 
-void CollectiveQueue::submit(std::function<void()> job) {
+std::uint64_t CollectiveQueue::submit(std::function<void()> job) {
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  std::uint64_t number = 0;
   {
     std::lock_guard const lock(mutex_);
-    if (failure_) return;  // wait() will say so
+    if (failure_) return submitted_;  // whoever waits will be told
     jobs_.push_back(std::move(job));
+    number = ++submitted_;
   }
   changed_.notify_all();
+  return number;
 }
 
 void CollectiveQueue::wait() {
+  wait_for(submitted_);  // this thread's own count: it alone submits
+}
+
+void CollectiveQueue::wait_for(std::uint64_t job) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return jobs_.empty() && !busy_; });
+  changed_.wait(lock, [&] { return done_ >= job; });
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
@@ -36,7 +43,6 @@ void CollectiveQueue::run() {
     if (jobs_.empty()) return;
     std::function<void()> const job = std::move(jobs_.front());
     jobs_.pop_front();
-    busy_ = true;
     lock.unlock();
     std::exception_ptr failure;
     try {
@@ -45,10 +51,11 @@ void CollectiveQueue::run() {
       failure = std::current_exception();
     }
     lock.lock();
-    busy_ = false;
+    ++done_;
     if (failure) {
       failure_ = failure;
       jobs_.clear();
+      done_ = submitted_;
     }
     changed_.notify_all();
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <system_error>
 #include <thread>
 
 #include "comm/reduce.h"
@@ -245,9 +246,21 @@ void run_ranks(int size, const std::function<void(int, Communicator&)>& body) {
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 1; rank < size; ++rank) threads.emplace_back(rank_body, rank);
-  rank_body(0);
+  std::string missing;  // why not all could be started
+  try {
+    for (int rank = 1; rank < size; ++rank) threads.emplace_back(rank_body, rank);
+  } catch (const std::system_error& e) {
+    missing = e.what();
+    world->news()->abort(missing);  // the started ones wait for ranks that never come
+  }
+  if (missing.empty()) rank_body(0);
   for (std::thread& thread : threads) thread.join();
+  if (!missing.empty()) {
+    throw ConfigError(
+        fmt::format("--ranks {}: only {} could be started as threads of this process ({}); "
+                    "accepted: fewer, or mpirun -n {} over more hosts",
+                    size, threads.size() + 1, missing, size));
+  }
   rethrow_cause(failures);
 }
 

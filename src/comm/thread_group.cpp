@@ -39,8 +39,7 @@ ThreadGroup::ThreadGroup(int size, std::shared_ptr<AbortNews> news)
     : born(static_cast<std::size_t>(size)),
       size_(size),
       news_(std::move(news)),
-      posted_(static_cast<std::size_t>(size)),
-      boxes_(static_cast<std::size_t>(size) * static_cast<std::size_t>(size)) {}
+      posted_(static_cast<std::size_t>(size)) {}
 
 void ThreadGroup::wake() noexcept {
   std::lock_guard const lock(mutex_);
@@ -99,14 +98,14 @@ void ThreadGroup::leave() {
 void ThreadGroup::post(int from, int to, Envelope& envelope) {
   {
     std::lock_guard const lock(mutex_);
-    boxes_[static_cast<std::size_t>(from * size_ + to)].push_back(&envelope);
+    boxes_[{from, to}].push_back(&envelope);
   }
   changed_.notify_all();
 }
 
 Envelope& ThreadGroup::next(int from, int to) {
   std::unique_lock lock(mutex_);
-  std::deque<Envelope*>& box = boxes_[static_cast<std::size_t>(from * size_ + to)];
+  std::deque<Envelope*>& box = boxes_[{from, to}];
   changed_.wait(lock, [&] { return !box.empty() || news_->aborted(); });
   if (box.empty()) throw_aborted("exchange");
   Envelope* const envelope = box.front();
@@ -130,7 +129,7 @@ void ThreadGroup::wait_taken(int from, int to, Envelope& envelope) {
            (envelope.state == Envelope::State::posted && news_->aborted());
   });
   if (envelope.state == Envelope::State::taken) return;
-  std::erase(boxes_[static_cast<std::size_t>(from * size_ + to)], &envelope);
+  std::erase(boxes_[{from, to}], &envelope);
   throw_aborted("exchange");
 }
 

@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "copus/core/tensor.h"
@@ -86,7 +88,9 @@ class ThreadGroup {
   std::atomic<std::uint64_t> generation_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::deque<Envelope*>> boxes_;  // [from * size + to]
+  // By (from, to), made when a first message comes: all pairs of a large world would fill the
+  // memory.
+  std::map<std::pair<int, int>, std::deque<Envelope*>> boxes_;
 };
 
 }  // namespace copus

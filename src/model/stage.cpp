@@ -180,6 +180,7 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
   if (is_first(place.chunk)) {
     COPUS_CHECK(batch.ids.size() == rows, "a micro-batch has the stage's size");
     backend_.upload(pick(scratch_, Scratch::ids), batch.ids.data());
+    need(-1);
     embedding_forward(c, weights_, pick(place.saved.front(), Saved::x_in),
                       pick(scratch_, Scratch::ids), pick(scratch_, Scratch::branch));
   }
@@ -190,12 +191,14 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
     std::size_t const i = static_cast<std::size_t>(l - layers.begin);
     TensorView const x_out =
         l + 1 < layers.end ? pick(place.saved[(i + 1) % sets], Saved::x_in) : end;
+    need(l);
     block_forward(c, static_cast<int>(l), weights_.layers[static_cast<std::size_t>(l)],
                   place.saved[i % sets], scratch_, x_out);
   }
   if (is_last(place.chunk)) {
     COPUS_CHECK(batch.targets.size() == rows, "a micro-batch has the stage's size");
     backend_.upload(pick(scratch_, Scratch::targets), batch.targets.data());
+    need(setup_.model.layers);  // the head's, by whoever goes on from here
   }
 }
 

@@ -82,12 +82,16 @@ std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& 
 }
 
 std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro) {
-  // 64 MiB of logits at a time: small against the weights, large enough that the products stay
-  // efficient.
-  constexpr std::int64_t kElements = std::int64_t{1} << 24;
+  // A piece's products read all of the vocabulary's weights and add to all of their gradients: with
+  // fewer rows those bytes take as long as the arithmetic (docs/benchmarks/cpu-step.md). 64 MiB of
+  // logits hold more rows of a small vocabulary. Equal pieces: a thin last one would cost a whole
+  // one.
+  constexpr std::int64_t kRows = 1024, kElements = std::int64_t{1} << 24;
   Sizes const s = sizes_of(model, layout, micro);
-  std::int64_t const rows = std::max<std::int64_t>(16, kElements / s.v / 16 * 16);
-  return std::min(s.n, rows);
+  std::int64_t const limit = std::max(kRows, kElements / s.v);
+  std::int64_t const pieces = std::max<std::int64_t>(1, (s.n + limit - 1) / limit);
+  std::int64_t const rows = (s.n + pieces - 1) / pieces;
+  return std::min(s.n, (rows + 15) / 16 * 16);
 }
 
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,

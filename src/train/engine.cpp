@@ -104,6 +104,7 @@ Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backe
       sync_(config.model, parameter_table(config.model), flat_, mesh_, backend, gradients_,
             take_gradient_buffers(arena_, config, flat_, mesh_)) {
   COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
+  stage_.before_reading([this](std::int64_t layer) { sync_.await_weights(layer); });
 }
 
 bool Engine::has_room_for(const MemoryPlan& plan) const {
@@ -122,12 +123,21 @@ bool Engine::master_is_apart() const {
 }
 
 void Engine::take_master() {
+  await_weights();
   if (master_is_apart()) {
     for (const Owned& o : owned_) {
       backend_.copy(weights_.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
     }
   }
-  sync_.gather(weights_);
+  sync_.start_gather(weights_);
+}
+
+void Engine::update(const TrainState& state, std::int64_t tokens, double norm,
+                    const StepScalars& step) {
+  await_weights();
+  optimizer_.update(state, gradients_, master_is_apart() ? weights_ : TensorView{}, tokens, norm,
+                    step);
+  sync_.start_gather(weights_);
 }
 
 TensorView Engine::full_weights() const {
@@ -145,12 +155,14 @@ void Engine::give_master() {
 }
 
 TensorView Engine::gather_full_weights() {
+  await_weights();
   TensorView const full = full_weights();
   if (full.dtype == weights_.dtype) return full;
   for (const Owned& o : owned_) {
     backend_.copy(full.slice(0, o.flat, o.size), state_.master.slice(0, o.state, o.size));
   }
-  sync_.gather(full);
+  sync_.start_gather(full);
+  await_weights();
   return full;
 }
 

@@ -1,5 +1,7 @@
 #include "copus/train/gradients.h"
 
+#include <algorithm>
+
 #include "train/stopwatch.h"
 
 namespace copus {
@@ -25,13 +27,18 @@ GradientSync::GradientSync(const ModelConfig& model, const std::vector<Param>& t
       buffers_(buffers),
       head_layer_(model.layers) {
   if (model.tie_embeddings && mesh.layout().pp > 1) tied_ = flat.find(table, Role::embed, -1);
-  for (const Bucket& bucket : flat.buckets) plans_.push_back({bucket, 0, false, {}, {}});
+  for (const Bucket& bucket : flat.buckets) plans_.push_back({.bucket = bucket, .partials = {}, .counted = {}});
   for (const LocalParam& local : flat.params) {
     const Param& param = table[static_cast<std::size_t>(local.param)];
     Plan& plan = plans_[static_cast<std::size_t>(local.bucket)];
     plan.layer = bucket_layer(model, param);
     count(plan, param, local);
   }
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (!plans_[i].bucket.tied_copy) forward_order_.push_back(i);
+  }
+  std::stable_sort(forward_order_.begin(), forward_order_.end(),
+                   [&](std::size_t a, std::size_t b) { return plans_[a].layer < plans_[b].layer; });
 }
 
 void GradientSync::count(Plan& plan, const Param& param, const LocalParam& local) {
@@ -161,21 +168,38 @@ void GradientSync::finish() {
   queue_.wait();
 }
 
-void GradientSync::gather(const TensorView& weights) {
+void GradientSync::start_gather(const TensorView& weights) {
   if (state_is_cut(mesh_.layout())) {
-    Stopwatch const watch(exposed_seconds_);
-    for (const Plan& plan : plans_) {
-      if (plan.bucket.tied_copy) continue;
+    backend_.synchronize();  // the queue's thread sends what this one has computed
+    for (std::size_t const i : forward_order_) {
+      Plan& plan = plans_[i];
       Bucket const mine = owned_piece(plan.bucket, mesh_.layout(), mesh_.coord().dp);
+      TensorView const whole = weights.slice(0, plan.bucket.offset, plan.bucket.size);
+      TensorView const piece = weights.slice(0, mine.offset, mine.size);
       // dp: each owner's updated piece to those that compute with it.
-      mesh_.dp().all_gather(weights.slice(0, plan.bucket.offset, plan.bucket.size),
-                            weights.slice(0, mine.offset, mine.size));
+      plan.gather = last_gather_ =
+          queue_.submit([this, whole, piece] { mesh_.dp().all_gather(whole, piece); });
     }
   }
   if (tied_ != nullptr) {
+    if (mesh_.coord().pp == 0) await_weights(-1);
     TensorView const copy = weights.slice(0, tied_->offset, tied_->numel());
     move_tied(copy, 0, mesh_.layout().pp - 1, copy);
   }
+}
+
+void GradientSync::await_weights(std::int64_t layer) {
+  if (last_gather_ == 0) return;
+  Stopwatch const watch(exposed_seconds_);
+  for (const Plan& plan : plans_) {
+    if (plan.layer == layer) queue_.wait_for(plan.gather);
+  }
+}
+
+void GradientSync::await_weights() {
+  if (last_gather_ == 0) return;
+  Stopwatch const watch(exposed_seconds_);
+  queue_.wait_for(last_gather_);
 }
 
 }  // namespace copus

@@ -37,8 +37,9 @@ double Optimizer::square_sum(const TensorView& gradients) const {
   return sum;
 }
 
-void Optimizer::update(const TrainState& state, const TensorView& gradients, std::int64_t tokens,
-                       double norm, const StepScalars& step) const {
+void Optimizer::update(const TrainState& state, const TensorView& gradients,
+                       const TensorView& weights, std::int64_t tokens, double norm,
+                       const StepScalars& step) const {
   double const clip = config_.clip > 0.0 ? std::min(1.0, config_.clip / (norm + 1e-6)) : 1.0;
   float const scale = static_cast<float>(clip / static_cast<double>(tokens));
   math::AdamScalars scalars{};
@@ -54,7 +55,8 @@ void Optimizer::update(const TrainState& state, const TensorView& gradients, std
       return buffer.slice(0, range.state, range.size);
     };
     backend_.adamw(part(state.master), part(state.m), part(state.v),
-                   gradients.slice(0, range.flat, range.size), scale, scalars);
+                   gradients.slice(0, range.flat, range.size), scale, scalars,
+                   weights ? weights.slice(0, range.flat, range.size) : TensorView{});
   }
 }
 

@@ -174,6 +174,8 @@ SwitchRecord Trainer::switch_to(const SwitchRequest& request) {
   record.micro_from = micro_, record.micro_to = request.micro;
   double seconds = 0.0;
   Stopwatch const total(seconds);
+  // What is fetched late must not land in the new engine's memory.
+  if (active()) engine_->await_weights();
   SwitchWork work{request, record, {}, {}, {}, {}, {}, {}};
   if (make_ready(work)) {
     Stopwatch const watch(record.seconds[static_cast<int>(SwitchPhase::swap)]);

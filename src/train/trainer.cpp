@@ -216,8 +216,7 @@ void Trainer::update(std::int64_t tokens, double norm, const StepScalars& scalar
   counters.beta1_product *= scalars.beta1;
   counters.beta2_product *= scalars.beta2;
   if (!active()) return;
-  engine_->optimizer().update(state_, engine_->gradients(), tokens, norm, scalars);
-  engine_->take_master();
+  engine_->update(state_, tokens, norm, scalars);
 }
 
 // Counts the step, and says by what the optimizer would go.

@@ -24,7 +24,8 @@ OpCase sum_case(std::int64_t n, std::int64_t rows_of_it, std::int64_t gap, bool 
   return row;
 }
 
-OpCase adamw_case(std::int64_t n, float weight_decay) {
+// `copy`: the type in which the new weights are wanted once more; i32 for none.
+OpCase adamw_case(std::int64_t n, float weight_decay, DType copy = DType::i32) {
   float const grad_scale = 0.37f;
   math::AdamScalars const s{1e-2f, 0.9f, 0.95f, 1e-8f, weight_decay, 0.271f, 0.142625f};
   OpCase row;
@@ -33,8 +34,14 @@ OpCase adamw_case(std::int64_t n, float weight_decay) {
   Operand v_in = inout("v", {n});
   v_in.values = random_values("v", n, 0.0, 1.0);
   row.operands = {inout("weight", {n}), inout("m", {n}), v_in, input("grad", {n})};
+  bool const copies = copy != DType::i32;
+  if (copies) {
+    row.name += fmt::format(" copy {}", name_of(copy));
+    row.operands.push_back(output("copy", {n}));
+    row.operands.back().dtype = copy;
+  }
   row.run = [=](Backend& backend, const Views& v) {
-    backend.adamw(v[0], v[1], v[2], v[3], grad_scale, s);
+    backend.adamw(v[0], v[1], v[2], v[3], grad_scale, s, copies ? v[4] : TensorView{});
   };
   row.reference = [=](Values& v) {
     auto const d = [](float x) { return static_cast<double>(x); };
@@ -45,6 +52,7 @@ OpCase adamw_case(std::int64_t n, float weight_decay) {
       double const step =
           v[1][i] / d(s.correction1) / (std::sqrt(v[2][i] / d(s.correction2)) + d(s.eps));
       v[0][i] -= d(s.lr) * (step + d(s.weight_decay) * v[0][i]);
+      if (copies) v[4][i] = v[0][i];
     }
   };
   return row;
@@ -65,6 +73,8 @@ std::vector<OpCase> optimizer_cases() {
     rows.push_back(adamw_case(1, decay));
     rows.push_back(adamw_case(0, decay));
     rows.push_back(adamw_case(40003, decay));
+    rows.push_back(adamw_case(40003, decay, DType::f32));
+    rows.push_back(adamw_case(40003, decay, DType::bf16));
   }
   return rows;
 }

@@ -155,9 +155,11 @@ class Backend {
   // -----------------------------------------------------------------------------
   virtual double sum(const TensorView& x) = 0;         // fp64, fixed order
   virtual double square_sum(const TensorView& x) = 0;  // fp64, fixed order
-  // One pass over flat f32 ranges; the gradient is multiplied by grad_scale first.
+  // One pass over flat f32 ranges; the gradient is multiplied by grad_scale first. `copy`, f32 or
+  // of the compute type and as long, gets the new weights too; or empty.
   virtual void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
-                     float grad_scale, const math::AdamScalars& scalars) = 0;
+                     float grad_scale, const math::AdamScalars& scalars,
+                     const TensorView& copy = {}) = 0;
 };
 
 // Why bf16 products are slower here than fp32 ones, in words; empty where the processor has them.

@@ -1,6 +1,7 @@
 // Collectives of one group that run, in order, on a thread of their own while the rank computes.
 #pragma once
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -19,8 +20,10 @@ class CollectiveQueue {
   CollectiveQueue(const CollectiveQueue&) = delete;
   CollectiveQueue& operator=(const CollectiveQueue&) = delete;
 
-  // The thread starts with the first job.
-  void submit(std::function<void()> job);
+  // The thread starts with the first job. Returns its number, counted from 1.
+  std::uint64_t submit(std::function<void()> job);
+  // Returns when job number `job` and all before it are done. Otherwise as wait().
+  void wait_for(std::uint64_t job);
   // Returns when all submitted jobs are done; rethrows what the first that failed has thrown. Jobs
   // submitted behind that one do not run.
   void wait();
@@ -31,7 +34,8 @@ class CollectiveQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> jobs_;
-  bool busy_ = false, stop_ = false;
+  std::uint64_t submitted_ = 0, done_ = 0;  // jobs
+  bool stop_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
 };

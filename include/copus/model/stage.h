@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "copus/backend/buffer.h"
@@ -54,6 +55,11 @@ class Stage {
   // Writes the constants into the arena. Once, before anything is run.
   void prepare();
 
+  // Called before anything reads a layer's weights, with GradientReady's numbers: they may still be
+  // on their way.
+  using WeightsNeeded = std::function<void(std::int64_t layer)>;
+  void before_reading(WeightsNeeded needed) { needed_ = std::move(needed); }
+
   bool is_first(int chunk) const;  // it embeds the ids
   bool is_last(int chunk) const;   // it has the head
 
@@ -96,6 +102,9 @@ class Stage {
   Place& place_of(std::int64_t micro, int chunk);
   Place& take_place(std::int64_t micro, int chunk);
   void run_forward(Place& place, const MicroBatch& batch, bool training);
+  void need(std::int64_t layer) const {
+    if (needed_) needed_(layer);
+  }
 
   StageSetup setup_;
   const Mesh& mesh_;
@@ -106,6 +115,7 @@ class Stage {
   std::vector<TensorView> scratch_, head_;  // [Scratch], [Head]
   TensorView output_, output_gradient_;
   std::vector<float> host_losses_;
+  WeightsNeeded needed_;
 };
 
 }  // namespace copus

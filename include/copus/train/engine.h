@@ -34,8 +34,13 @@ class Engine {
   // Writes the constants; everything in the arena that is not state may be lost.
   void prepare();
 
-  // The weights that computing reads, from the master: this rank's pieces, then the others'.
+  // The weights that computing reads, from the master: this rank's pieces, then the others', which
+  // go on arriving while a forward has begun. await_weights returns when all are there: before
+  // anything else is done with the weights' memory or the group.
   void take_master();
+  void await_weights() { sync_.await_weights(); }
+  // One step of the optimizer (Optimizer::update), and take_master's part after it.
+  void update(const TrainState& state, std::int64_t tokens, double norm, const StepScalars& step);
   // Flat f32 of the shard, to write weights into from outside: the weights, or, where those are
   // bf16, the gradients' buffer, which is dead between steps. give_master then takes them over.
   TensorView full_weights() const;

@@ -47,9 +47,12 @@ class GradientSync {
   // After all layers: the tied embedding's other part, and the end of all sums. Without ZeRO every
   // rank then has them, with it the owner of each piece.
   void finish();
-  // After the update: the other pieces' weights from their owners, and the tied copy from the first
-  // stage.
-  void gather(const TensorView& weights);
+  // After the update: starts to fetch the other pieces' weights from their owners, in the order in
+  // which a forward reads them, and fetches the tied copy from the first stage.
+  void start_gather(const TensorView& weights);
+  // Returns when a layer's weights (Stage::GradientReady's number) are there; all of them.
+  void await_weights(std::int64_t layer);
+  void await_weights();
 
   // Of the last measured step, over this rank's shard, what it shares with tp or pp peers counted
   // on one of them: of the sum gradient after the first micro-batch, and after the last, before the
@@ -57,7 +60,8 @@ class GradientSync {
   double first_square() const { return first_square_; }
   double local_square() const { return local_square_; }
 
-  // What finish and gather have waited for the dp group so far: its time that no computing hid.
+  // What finish and await_weights have waited for the dp group so far: its time that no computing
+  // hid.
   double exposed_seconds() const { return exposed_seconds_; }
 
  private:
@@ -75,6 +79,7 @@ class GradientSync {
     Bucket bucket;
     std::int64_t layer = 0;
     bool waits_for_tied = false;    // its embedding's gradient is not complete on this stage
+    std::uint64_t gather = 0;       // the queue's number of the latest
     std::vector<Partial> partials;  // and the group that shares them
     std::vector<Stretch> counted;   // whole gradients that count here: neither partial nor tied
   };
@@ -92,11 +97,13 @@ class GradientSync {
   GradientBuffers buffers_;
   std::int64_t head_layer_;
   std::vector<Plan> plans_;
-  const LocalParam* tied_ = nullptr;  // on the first and last of several stages
+  std::vector<std::size_t> forward_order_;  // of plans that are gathered
+  const LocalParam* tied_ = nullptr;        // on the first and last of several stages
   std::int64_t accumulation_ = 1;
   bool measure_ = false;
   double first_square_ = 0.0, local_square_ = 0.0;
   double exposed_seconds_ = 0.0;
+  std::uint64_t last_gather_ = 0;
   CollectiveQueue queue_;
 };
 

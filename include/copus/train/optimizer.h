@@ -21,9 +21,10 @@ class Optimizer {
   double square_sum(const TensorView& gradients) const;
   // One AdamW step on what is owned, with the mean gradient (a sum over `tokens`) clipped: g min(1,
   // clip / (norm + 1e-6)), `norm` being that of the mean gradient over all ranks. The counters have
-  // the betas' products with this step's in.
-  void update(const TrainState& state, const TensorView& gradients, std::int64_t tokens,
-              double norm, const StepScalars& step) const;
+  // the betas' products with this step's in. `weights`: flat, gets what is owned of the new master
+  // where that lies apart; else empty.
+  void update(const TrainState& state, const TensorView& gradients, const TensorView& weights,
+              std::int64_t tokens, double norm, const StepScalars& step) const;
 
  private:
   // Neighbouring elements that share weight decay, or its absence, and count once or not.

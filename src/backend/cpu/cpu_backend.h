@@ -80,7 +80,7 @@ class CpuBackend final : public Backend {
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
-             float grad_scale, const math::AdamScalars& scalars) override;
+             float grad_scale, const math::AdamScalars& scalars, const TensorView& copy) override;
 
  private:
   // At least `floats` of working memory, kept between calls; valid until the next call of scratch.

@@ -26,10 +26,31 @@ __device__ void store4(float* p, std::int64_t quad, float4 value) {
   reinterpret_cast<float4*>(p)[quad] = value;
 }
 
-// Memory-bound: 28 bytes an element, so all accesses are of 16 bytes where the addresses allow it.
-// `quads` groups of four come first, then single elements up to n; the formula does not care.
+// Where the new weights go as well: nowhere, or to fp32 or bf16.
+struct NoCopy {
+  __device__ void put(std::int64_t, float) const {}
+  __device__ void put4(std::int64_t, float4) const {}
+};
+struct FloatCopy {
+  float* to;
+  __device__ void put(std::int64_t i, float w) const { to[i] = w; }
+  __device__ void put4(std::int64_t quad, float4 w) const { store4(to, quad, w); }
+};
+struct Bf16Copy {
+  std::uint16_t* to;
+  __device__ void put(std::int64_t i, float w) const { to[i] = math::to_bf16(w); }
+  __device__ void put4(std::int64_t quad, float4 w) const {
+    reinterpret_cast<ushort4*>(to)[quad] = make_ushort4(math::to_bf16(w.x), math::to_bf16(w.y),
+                                                        math::to_bf16(w.z), math::to_bf16(w.w));
+  }
+};
+
+// Memory-bound: 28 bytes an element and the copy's, so all accesses are of 16 bytes where the
+// addresses allow it. `quads` groups of four come first, then single elements up to n; the formula
+// does not care.
+template <class Copy>
 __global__ void __launch_bounds__(kThreads)
-    adamw_kernel(AdamRanges r, std::int64_t quads, std::int64_t n, float grad_scale,
+    adamw_kernel(AdamRanges r, Copy copy, std::int64_t quads, std::int64_t n, float grad_scale,
                  math::AdamScalars scalars) {
   std::int64_t const first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   std::int64_t const step = std::int64_t{gridDim.x} * kThreads;
@@ -43,32 +64,54 @@ __global__ void __launch_bounds__(kThreads)
     store4(r.weight, i, w);
     store4(r.m, i, m);
     store4(r.v, i, v);
+    copy.put4(i, w);
   }
-  for (std::int64_t i = 4 * quads + first; i < n; i += step)
+  for (std::int64_t i = 4 * quads + first; i < n; i += step) {
     math::adamw(r.weight[i], r.m[i], r.v[i], r.grad[i] * grad_scale, scalars);
+    copy.put(i, r.weight[i]);
+  }
 }
 
-bool aligned16(const TensorView& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+// Four elements of it are one access.
+bool aligned(const TensorView& x) {
+  std::uintptr_t const four = x.dtype == DType::bf16 ? 8 : 16;
+  return reinterpret_cast<std::uintptr_t>(x.data) % four == 0;
+}
+
+template <class Copy>
+void launch(cudaStream_t stream, const AdamRanges& ranges, const Copy& copy, std::int64_t quads,
+            std::int64_t n, float grad_scale, const math::AdamScalars& scalars) {
+  std::int64_t const blocks = (std::max(quads, n - 4 * quads) + kThreads - 1) / kThreads;
+  adamw_kernel<<<static_cast<unsigned>(std::min(blocks, kMaxBlocks)), kThreads, 0, stream>>>(
+      ranges, copy, quads, n, grad_scale, scalars);
+  CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace
 
 void adamw(cudaStream_t stream, TensorView weight, TensorView m, TensorView v,
-           const TensorView& grad, float grad_scale, const math::AdamScalars& scalars) {
+           const TensorView& grad, float grad_scale, const math::AdamScalars& scalars,
+           const TensorView& copy) {
   std::int64_t const n = weight.numel();
   for (TensorView const& x : {weight, m, v, grad}) {
     COPUS_CHECK(x.dtype == DType::f32 && x.contiguous(), "adamw takes contiguous f32 ranges");
     COPUS_CHECK(x.numel() == n, "adamw takes ranges of one length");
   }
   if (n == 0) return;  // a grid of no blocks is an error to CUDA
-  bool const aligned = aligned16(weight) && aligned16(m) && aligned16(v) && aligned16(grad);
-  std::int64_t const quads = aligned ? n / 4 : 0;
-  std::int64_t const blocks = (std::max(quads, n - 4 * quads) + kThreads - 1) / kThreads;
+  if (copy) {
+    COPUS_CHECK((copy.dtype == DType::f32 || copy.dtype == DType::bf16) && copy.contiguous() &&
+                    copy.numel() == n,
+                "adamw's copy is f32 or bf16, contiguous, and as long as the weights");
+  }
+  bool const whole =
+      aligned(weight) && aligned(m) && aligned(v) && aligned(grad) && (!copy || aligned(copy));
+  std::int64_t const quads = whole ? n / 4 : 0;
   AdamRanges const ranges{weight.ptr<float>(), m.ptr<float>(), v.ptr<float>(), grad.ptr<float>()};
-  adamw_kernel<<<static_cast<unsigned>(std::min(blocks, kMaxBlocks)), kThreads, 0, stream>>>(
-      ranges, quads, n, grad_scale, scalars);
-  CUDA_CHECK(cudaGetLastError());
+  if (!copy) return launch(stream, ranges, NoCopy{}, quads, n, grad_scale, scalars);
+  if (copy.dtype == DType::f32)
+    return launch(stream, ranges, FloatCopy{copy.ptr<float>()}, quads, n, grad_scale, scalars);
+  launch(stream, ranges, Bf16Copy{static_cast<std::uint16_t*>(static_cast<void*>(copy.data))},
+         quads, n, grad_scale, scalars);
 }
 
 }  // namespace copus::cuda

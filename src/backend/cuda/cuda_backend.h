@@ -82,7 +82,7 @@ class CudaBackend final : public Backend {
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
-             float grad_scale, const math::AdamScalars& scalars) override;
+             float grad_scale, const math::AdamScalars& scalars, const TensorView& copy) override;
 
  private:
   // Ends a stream when its owner goes.

@@ -10,8 +10,10 @@
 namespace copus::cuda {
 
 // One pass over flat ranges of equal length; the gradient is multiplied by grad_scale first.
+// `copy`, f32 or bf16, gets the new weights too; or empty.
 void adamw(cudaStream_t stream, TensorView weight, TensorView m, TensorView v,
-           const TensorView& grad, float grad_scale, const math::AdamScalars& scalars);
+           const TensorView& grad, float grad_scale, const math::AdamScalars& scalars,
+           const TensorView& copy = {});
 
 // Every row of out becomes bias, which may be null for zeros, plus what was there if `keep`.
 void add_bias(cudaStream_t stream, const Rows& out, const float* bias, bool keep);

@@ -4,8 +4,9 @@
 namespace copus {
 
 void CudaBackend::adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
-                        float grad_scale, const math::AdamScalars& scalars) {
-  cuda::adamw(stream(), weight, m, v, grad, grad_scale, scalars);
+                        float grad_scale, const math::AdamScalars& scalars,
+                        const TensorView& copy) {
+  cuda::adamw(stream(), weight, m, v, grad, grad_scale, scalars, copy);
 }
 
 }  // namespace copus
