@@ -46,6 +46,15 @@ void warn_of_processors(int ranks_here, int threads, const char* remedy) {
 }
 
 void launch_threads(int ranks, int threads, const RankBody& body) {
+  // Every rank of a group looks at every other: far above any machine's processors that alone takes
+  // minutes.
+  constexpr int kMost = 1024;
+  if (ranks > kMost) {
+    throw ConfigError(
+        fmt::format("--ranks {}: one process runs at most {} ranks, as threads; accepted: "
+                    "fewer, or mpirun -n {} copus ...",
+                    ranks, kMost, ranks));
+  }
   int const share = threads > 0 ? threads : std::max(1, usable_processors() / ranks);
   warn_of_processors(ranks, share, "; --threads or --ranks asks for less");
   run_ranks(ranks, [&](int, Communicator& world) { body(world, {share, ranks}); });

@@ -28,6 +28,11 @@ rank 1 of 4 is 1 of 2 on its host
 rank 2 of 4 is 0 of 2 on its host
 rank 3 of 4 is 1 of 2 on its host
 END
+if [[ $(nproc) -ge 2 ]]; then
+  # shellcheck disable=SC2016
+  "$hosts" --divide sh -c 'echo "$(hostname) $(taskset -cp $$ | sed "s/.*: //")"' | sort -u >out.txt
+  [[ $(wc -l <out.txt) -eq 2 && $(cut -d' ' -f2 out.txt | sort -u | wc -l) -eq 2 ]] || fail "--divide: these hosts have the same processors"
+fi
 "$hosts" "$test_mpi" >out.txt 2>&1 || fail "the communicators' suite over two hosts ended with $?"
 grep -q 'conformance: ok on 4 ranks' out.txt || fail "the communicators' suite over two hosts said nothing"
 

@@ -43,6 +43,23 @@ TEST_CASE(
   CHECK_FALSE(here.has("run"));
 }
 
+TEST_CASE(
+    "more ranks than a process can have are refused before any starts, or with how many did") {
+  Workspace const here;
+  here.write("c.json",
+             R"({"model": {"preset": "gpt2-124m", "seq_len": 32}, "data": {"train": "nowhere"},
+                          "batch": {"sequences": 8}, "train": {"tokens": 1000}, "run_dir": "run"})");
+  Outcome const many = here.copus("train c.json --ranks 9999");
+  CHECK(many.code == 2);
+  CHECK(many.err.find("--ranks 9999: one process runs at most 1024 ranks") != std::string::npos);
+  // A stack of 8 MiB each does not fit into this much address space.
+  Outcome const small = here.copus("--version >/dev/null && ulimit -v 3000000 && '" COPUS_BINARY
+                                   "' train c.json --ranks 700");
+  CHECK(small.code == 2);
+  CHECK(small.err.find("--ranks 700: only ") != std::string::npos);
+  CHECK_FALSE(here.has("run"));
+}
+
 TEST_CASE("a syntax error comes with file, line and column") {
   Workspace const here;
   here.write("c.json", "{\n  \"model\": {\"layers\" 2}\n}\n");
