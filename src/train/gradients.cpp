@@ -27,7 +27,8 @@ GradientSync::GradientSync(const ModelConfig& model, const std::vector<Param>& t
       buffers_(buffers),
       head_layer_(model.layers) {
   if (model.tie_embeddings && mesh.layout().pp > 1) tied_ = flat.find(table, Role::embed, -1);
-  for (const Bucket& bucket : flat.buckets) plans_.push_back({.bucket = bucket, .partials = {}, .counted = {}});
+  for (const Bucket& bucket : flat.buckets)
+    plans_.push_back({.bucket = bucket, .partials = {}, .counted = {}});
   for (const LocalParam& local : flat.params) {
     const Param& param = table[static_cast<std::size_t>(local.param)];
     Plan& plan = plans_[static_cast<std::size_t>(local.bucket)];
