@@ -10,6 +10,7 @@
 #include "cli/number_checks.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 #include "copus/core/units.h"
 #include "copus/train/resolve.h"
 #include "copus/train/step_bench.h"
@@ -137,7 +138,8 @@ void print_noise(const NoiseScaleCost& cost, double step_seconds, std::int64_t e
 
 void print_ratios(const StepRatios& ratios, const StepBench& bench) {
   fmt::print("\nagainst {}: {:.3f} times as many tokens/s\n", ratios.file, ratios.total);
-  for (const std::string& difference : ratios.differences) fmt::print("  {}\n", difference);
+  for (const std::string& difference : ratios.differences)
+    fmt::print("  {}\n", printable_line(difference));
   fmt::print("{:<24}{:>16}\n", "part", "times as fast");
   for (const StepPart& part : bench.parts) {
     auto const found = ratios.parts.find(part.name);
@@ -145,7 +147,8 @@ void print_ratios(const StepRatios& ratios, const StepBench& bench) {
   }
   if (!ratios.only_here.empty()) fmt::print("not there: {}\n", fmt::join(ratios.only_here, ", "));
   if (!ratios.only_there.empty())
-    fmt::print("only there: {}\n", fmt::join(ratios.only_there, ", "));
+    fmt::print("only there: {}\n",
+               printable_line(fmt::format("{}", fmt::join(ratios.only_there, ", "))));
 }
 
 std::string rate_of(const StepPart& part) {

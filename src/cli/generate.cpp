@@ -1,5 +1,6 @@
 // copus generate: text that goes on from a prompt.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 #include "copus/core/rng.h"
 #include "copus/data/tokenizer.h"
 #include "copus/state/checkpoint.h"
@@ -74,6 +76,9 @@ void run_generate(const GenerateFlags& flags) {
       model.max_positions, tokens < model.max_positions ? length + tokens : model.max_positions);
   Generator generator(flags.checkpoint, model, context, *backend);
   RngStream const stream = stream_of({flags.seed, RngPurpose::sample, 0, 0});
+  // A terminal gets text, whatever bytes the model has come to; a file or pipe the bytes.
+  bool const terminal = isatty(STDOUT_FILENO) == 1;
+  PrintablePieces pieces;
   fmt::print("{}", flags.prompt);
   std::fflush(stdout);
   for (std::int64_t i = 0; i < tokens; ++i) {
@@ -84,10 +89,11 @@ void run_generate(const GenerateFlags& flags) {
         pick_token(logits, flags.sample, uniform(stream, static_cast<std::uint64_t>(i)));
     if (id == tokenizer.end_of_text) break;
     ids.push_back(id);
-    fmt::print("{}", decode(tokenizer, std::span(&id, 1)));
+    std::string const text = decode(tokenizer, std::span(&id, 1));
+    fmt::print("{}", terminal ? pieces.add(text) : text);
     std::fflush(stdout);
   }
-  fmt::print("\n");
+  fmt::print("{}\n", pieces.end());
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ struct InspectFlags {
 
 void run_inspect(const InspectFlags& flags) {
   nlohmann::json const document = inspect_path(flags.path);
-  // Names in hostile files need not be UTF-8.
+  // Names in hostile files need not be UTF-8, and must not reach a terminal as its commands: ASCII.
   fmt::print("{}",
              flags.json
-                 ? document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                 ? document.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n"
                  : inspect_table(document));
 }
 

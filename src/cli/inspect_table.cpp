@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/inspect.h"
+#include "copus/core/printable.h"
 #include "copus/core/units.h"
 
 namespace copus {
@@ -13,11 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-// Text without quotes, null as a dash, the rest as JSON.
+// Text without quotes and on its line, null as a dash, the rest as JSON.
 std::string shown(const json& value) {
   if (value.is_null()) return "-";
-  if (value.is_string()) return value.get<std::string>();
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (value.is_string()) return printable_line(value.get_ref<const std::string&>());
+  return value.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 std::string bytes_shown(const json& value) {
   return value.is_number() ? human_bytes(value.get<double>()) : "-";

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/say.h"
 #include "copus/comm/mpi.h"
 #include "copus/core/error.h"
 
@@ -99,7 +100,7 @@ void launch_mpi(std::optional<int> ranks, int threads, const char* launched, con
   } catch (const ConfigError& e) {
     // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
     // when the first does.
-    for (const std::string& problem : e.problems()) fmt::print(stderr, "error: {}\n", problem);
+    for (const std::string& problem : e.problems()) say_error(problem);
     world->barrier();  // world: all is told
     throw ConfigError(std::vector<std::string>{});
   } catch (const CommError& e) {

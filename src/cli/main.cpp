@@ -1,5 +1,6 @@
 // Reads the command line, runs one subcommand, and turns what it throws into an exit code:
 // 0 done, 1 the run failed, 2 the user's mistake, 3 stopped by a signal after a checkpoint.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/launch.h"
+#include "cli/say.h"
 #include "copus/core/error.h"
 
 namespace {
@@ -24,6 +26,14 @@ void let_waiting_threads_sleep(char** argv) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   setenv("OMP_WAIT_POLICY", "passive", 1);
   execv("/proc/self/exe", argv);
+}
+
+// A file opened where stdin, stdout or stderr was closed would take its number, and then the words
+// that are printed there.
+void fill_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (fcntl(fd, F_GETFD) == -1) open("/dev/null", O_RDWR);
+  }
 }
 
 int run(int argc, char** argv) {
@@ -45,7 +55,7 @@ int run(int argc, char** argv) {
         [name](std::size_t) { copus::refuse_several_processes(name); });
   }
   if (argc == 1) {
-    fmt::print(stderr, "{}", app.help());
+    std::fputs(app.help().c_str(), stderr);
     return kMistake;
   }
   try {
@@ -59,19 +69,20 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  fill_standard_streams();
   let_waiting_threads_sleep(argv);
   try {
     return run(argc, argv);
   } catch (const copus::Stopped&) {
     return kStopped;
   } catch (const copus::ConfigError& e) {
-    for (const std::string& problem : e.problems()) fmt::print(stderr, "error: {}\n", problem);
+    for (const std::string& problem : e.problems()) copus::say_error(problem);
     return kMistake;
   } catch (const std::bad_alloc& e) {
-    fmt::print(stderr, "error: out of memory ({})\n", e.what());
+    copus::say_error(fmt::format("out of memory ({})", e.what()));
     return kFailed;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "error: {}\n", e.what());
+    copus::say_error(e.what());
     return kFailed;
   }
 }

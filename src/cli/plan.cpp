@@ -11,6 +11,7 @@
 #include "cli/number_checks.h"
 #include "cli/overrides.h"
 #include "cli/plan_report.h"
+#include "cli/say.h"
 #include "copus/core/error.h"
 #include "copus/state/hf.h"
 
@@ -74,7 +75,7 @@ void run_plan(const PlanFlags& flags) {
     if (world > 0) used = layouts_of(config, world).ranks;
   });
   if (!problems.empty()) throw ConfigError(problems);
-  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : warnings) say_warning(warning);
   if (used < world) {
     fmt::print(stderr, "warning: {} of {} ranks stay idle: no legal layout uses more than {}\n",
                world - used, world, used);

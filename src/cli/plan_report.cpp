@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "copus/core/config_io.h"
+#include "copus/core/printable.h"
 #include "copus/core/units.h"
 #include "copus/plan/goodput.h"
 
@@ -140,7 +141,8 @@ void print_refused(const PlanReport& report) {
 void print_title(const PlanReport& report) {
   const Cluster& cluster = report.cluster;
   fmt::print("{} rank{} in nodes of {}, {} ({})\n", report.world, report.world == 1 ? "" : "s",
-             cluster.gpus_per_node, cluster.hardware.name, cluster.hardware.source);
+             cluster.gpus_per_node, printable_line(cluster.hardware.name),
+             printable_line(cluster.hardware.source));
   std::string const phi =
       std::isinf(report.phi)
           ? "critical batch not given: every batch counts as far below it (--critical-batch)"

@@ -1,12 +1,12 @@
 #include "cli/stop_signal.h"
 
-#include <fmt/core.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <thread>
 
@@ -38,7 +38,7 @@ void wait_for_signals() {
       received = signal;
       first = now;
     } else if (now - first >= kOneRequest) {
-      fmt::print(stderr, "copus: a second signal: leaving at once, without a checkpoint\n");
+      std::fputs("copus: a second signal: leaving at once, without a checkpoint\n", stderr);
       _exit(128 + signal);
     }
   }

@@ -17,6 +17,7 @@
 #include "copus/comm/communicator.h"
 #include "copus/comm/mpi.h"
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 
 namespace copus {
 namespace {
@@ -115,7 +116,7 @@ class MpiCommunicator final : public Communicator {
     int length = 0;
     MPI_Get_processor_name(host, &length);
     std::fprintf(stderr, "rank %d of %d on %s ends the job: %s\n", rank_, size_, host,
-                 reason.c_str());
+                 printable(reason).c_str());
     MPI_Abort(comm_, 1);
   }
 

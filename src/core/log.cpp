@@ -6,7 +6,10 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 
 namespace copus {
 
@@ -15,13 +18,21 @@ struct Log::State {
   std::string prefix;
   bool terminal = false;
   bool live_line = false;  // an unfinished line stands on the terminal
+  bool file_failed = false;
+
+  // A full disk ends no run; one sentence stands for all the lines that log.txt lacks.
+  void say_of_file(const std::string& failure) {
+    if (std::exchange(file_failed, true)) return;
+    std::fputs(fmt::format("warning: {}; the log may lack lines\n", printable(failure)).c_str(),
+               stderr);
+  }
 
   void write(spdlog::level::level_enum level, std::string_view line) {
     if (live_line) {
       std::fputs("\r\033[K", stderr);
       live_line = false;
     }
-    logger.log(level, "{}{}", prefix, line);
+    logger.log(level, "{}{}", prefix, printable(line));
     logger.flush();
   }
 };
@@ -48,6 +59,8 @@ void Log::attach_file(const std::string& path) {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     sink->set_pattern("%Y-%m-%d %H:%M:%S %v");
     state_->logger.sinks().push_back(std::move(sink));
+    state_->logger.set_error_handler(
+        [state = state_.get()](const std::string& failure) { state->say_of_file(failure); });
   } catch (const spdlog::spdlog_ex& e) {
     throw IoError(fmt::format("{}: cannot open the log file: {}", path, e.what()));
   }

@@ -1,5 +1,10 @@
 // Text from a model, against what an independent float64 forward finds likeliest.
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdlib>
 
 #include "support/command.h"
 #include "support/reference.h"
@@ -79,4 +84,29 @@ TEST_CASE("a checkpoint says its tokenizer; where none is said or it is not ours
   CHECK(wrong.err.find("\"words\"") != std::string::npos);
   CHECK(here.copus("generate model --prompt x --tokenizer bytes --tokens 0").code == 2);
   CHECK(here.copus("generate nowhere --prompt x").code == 2);
+}
+
+TEST_CASE("on a terminal a model's control characters are shown and not obeyed") {
+  int const terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  REQUIRE(terminal >= 0);
+  REQUIRE(::grantpt(terminal) == 0);
+  REQUIRE(::unlockpt(terminal) == 0);
+  Reference const reference("llama-tied");
+  Workspace const here;
+  // Kept open, so that what is written to it is not lost at the end of the command.
+  int const shown = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  REQUIRE(shown >= 0);
+  Outcome const outcome = here.copus(
+      "generate '" + reference.directory +
+      "' --tokenizer bytes --temperature 0 --tokens 11 --prompt 'In the ' >" + ::ptsname(terminal));
+  INFO(outcome.err);
+  CHECK(outcome.code == 0);
+  std::string text;
+  char next = 0;
+  // It arrives a little after it was written; ten seconds are for a test that fails.
+  for (pollfd wait{terminal, POLLIN, 0}; !text.ends_with("\r\n") && ::poll(&wait, 1, 10'000) > 0;)
+    if (::read(terminal, &next, 1) == 1) text += next;
+  CHECK(text == "In the " + std::string(9, ' ') + "\\x05\\x05\r\n");
+  ::close(shown);
+  ::close(terminal);
 }

@@ -1,5 +1,7 @@
 // copus inspect: what the commands wrote is what it says.
 #include <catch2/catch.hpp>
+#include <cstdint>
+#include <filesystem>
 
 #include "support/command.h"
 #include "support/reference.h"
@@ -105,4 +107,58 @@ TEST_CASE("models and single files are listed; anything else is refused with wha
     CHECK(outcome.out.empty());
     CHECK(outcome.err.find(path) != std::string::npos);
   }
+}
+
+TEST_CASE("what files call their tensors, keys and tokenizers is shown and never obeyed") {
+  Workspace const here;
+  Reference const reference("llama-tied");
+  // Clears the screen, in both spellings of the command, and ends its line to begin another.
+  std::string const hostile =
+      "\x1b[2J\xc2\x9b"
+      "2J\x7f\r\n  complete       yes";
+  json const header = {{hostile, {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {0, 4}}}}};
+  std::string const text = header.dump();
+  std::uint64_t const length = text.size();
+  std::filesystem::create_directory(here / "model");
+  std::filesystem::copy(reference.directory + "/config.json", here / "model");
+  here.write("model/model.safetensors",
+             std::string(reinterpret_cast<const char*>(&length), 8) + text + std::string(4, '\0'));
+  std::filesystem::create_directory(here / "parts");
+  std::filesystem::copy(reference.directory + "/config.json", here / "parts");
+  here.write("parts/model.safetensors.index.json",
+             json{{"weight_map", {{hostile, "x.safetensors"}}}}.dump());
+  here.write("c.json", json{{hostile, 1}}.dump());
+  here.write("hardware.json", json{{"name", hostile}}.dump());
+  here.write("plan.json", R"({"model": {"layers": 1, "hidden": 32, "heads": 4, "ffn": 64,
+      "vocab": 257, "seq_len": 32}, "batch": {"sequences": 4}})");
+  REQUIRE(here.copus("prepare --tokenizer bytes --out data '" + reference.directory + "/text.txt'")
+              .code == 0);
+  here.write("t.json", R"({"model": {"layers": 1, "hidden": 32, "heads": 4, "ffn": 64,
+      "vocab": 257, "seq_len": 32}, "data": {"train": "data"}, "batch": {"sequences": 4},
+      "train": {"tokens": 128}, "run_dir": "run"})");
+  REQUIRE(here.copus("train t.json --threads 1").code == 0);
+  json stored = json::parse(here.read("run/config.json"));
+  stored[hostile] = hostile;
+  here.write("run/config.json", stored.dump());
+  here.write("run/metrics.jsonl",
+             here.read("run/metrics.jsonl") +
+                 json{{"event", "stop"}, {"step", 1}, {"reason", hostile}}.dump() + "\n");
+  for (const char* command :
+       {"inspect model", "inspect model --json", "inspect model/model.safetensors", "inspect parts",
+        "inspect run", "inspect run --json", "import model --out out", "import parts --out out",
+        "eval model --data data", "train c.json", "train t.json --resume --threads 1",
+        "plan plan.json --set cluster.hardware=hardware.json", "bench step --vs hardware.json"}) {
+    Outcome const outcome = here.copus(command);
+    std::string const shown = outcome.out + outcome.err;
+    INFO(command << "\n" << shown);
+    bool obeyed = shown.find("\xc2\x9b") != std::string::npos;
+    for (char const c : shown)
+      obeyed = obeyed || (static_cast<unsigned char>(c) < 0x20 && c != '\n') || c == 0x7f;
+    CHECK_FALSE(obeyed);
+    CHECK_FALSE(shown.empty());
+  }
+  // The table's lines are its own.
+  std::string const table = here.copus("inspect model").out;
+  CHECK(table.find("\n  complete       yes") == std::string::npos);
+  CHECK(table.find("\\x1b[2J\\u009b2J\\x7f\\x0d\\x0a  complete") != std::string::npos);
 }

@@ -155,3 +155,19 @@ TEST_CASE("a run that could not be written or held in memory is refused before a
   CHECK_FALSE(here.has("run"));
   CHECK(here.copus("train c.json --threads 1").code == 0);
 }
+
+TEST_CASE("the exit code tells also where nothing can be printed") {
+  Workspace const here;
+  here.write("t.txt", "text");
+  auto const code_of = [&](const std::string& arguments) {
+    return here.copus("--version >/dev/null; '" COPUS_BINARY "' " + arguments).code;
+  };
+  for (const char* nowhere : {">/dev/full 2>/dev/full", ">&- 2>&-"}) {
+    CAPTURE(nowhere);
+    CHECK(code_of("train absent.json " + std::string(nowhere) + "; exit $?") == 2);
+    CHECK(code_of("prepare --tokenizer bytes --out d --force t.txt " + std::string(nowhere) +
+                  "; exit $?") == 0);
+    // Nothing of what was to be printed went into the files instead.
+    CHECK(nlohmann::json::parse(here.copus("inspect d --json").out)["valid"] == true);
+  }
+}
