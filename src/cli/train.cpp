@@ -10,6 +10,7 @@
 #include "cli/launch.h"
 #include "cli/number_checks.h"
 #include "cli/overrides.h"
+#include "cli/say.h"
 #include "cli/stop_signal.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
@@ -28,12 +29,13 @@ struct TrainFlags {
 };
 
 // The sizes of a model given by model.from. A run that goes on has its model in its own
-// checkpoints, and what it once started from may be gone.
+// checkpoints, and what it once started from may be gone. Every process does this; whether the
+// checkpoint is whole is one rank's to find out, later.
 void find_model(Config& config, bool resume) {
   std::string const from = config.model.from;
   if (resume && !from.empty()) {
-    FoundCheckpoint const found = newest_complete(config.run_dir);
-    if (!found.directory.empty()) config.model.from = found.directory;
+    std::string const found = newest_described(config.run_dir);
+    if (!found.empty()) config.model.from = found;
   }
   resolve_model(config);
   config.model.from = from;
@@ -58,7 +60,7 @@ void run_train(const TrainFlags& flags) {
   bool stopped = false;
   launch(flags.ranks, flags.options.threads, [&](Communicator& world, const RankShare& share) {
     if (world.rank() == 0) {
-      for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+      for (const std::string& warning : warnings) say_warning(warning);
     }
     TrainOptions options = flags.options;
     options.hardware = hardware;

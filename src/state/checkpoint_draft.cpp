@@ -131,6 +131,7 @@ CheckpointDraft::CheckpointDraft(const std::string& run_dir, std::int64_t step) 
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw IoError(fmt::format("cannot create {}: {}", folder, error.message()));
+  sync_directory(run_dir);  // the folder's own name
   remove_leftovers(folder);
   std::string const name = checkpoint_name(step);
   place_ = std::make_unique<Place>(folder, name, draft_path(run_dir, step));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/state/hf.h"
 #include "state/files.h"
 
 namespace copus {
@@ -22,9 +23,7 @@ using FileSums = std::map<std::string, FileSum>;
 nlohmann::json to_json(const FileSums& sums);
 FileSums file_sums(const nlohmann::json& state, const std::string& directory);
 
-// What is wrong with one file: missing, short, corrupt; empty when it is as recorded. A deep check
-// reads it all, a shallow one compares the size.
-enum class Depth { sizes, contents };
+// What is wrong with one file: missing, short, corrupt; empty when it is as recorded.
 std::string file_problem(const std::string& directory, const std::string& name, const FileSum& sum,
                          Depth depth);
 

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kStepPrefix = "step-";
-constexpr std::string_view kModelPrefix = "model";
+constexpr const char* kConfigFile = "config.json";
 constexpr std::string_view kOptimizerPrefix = "optimizer-";
 
 // Streams the part of one logical tensor that a rank holds into its flat buffer.
@@ -199,6 +199,26 @@ FoundCheckpoint newest_complete(const std::string& run_dir) {
   return found;
 }
 
+std::string newest_described(const std::string& run_dir) {
+  std::string const folder = run_dir + "/" + kCheckpointFolder;
+  for (const auto& [step, name] : checkpoints_newest_first(folder)) {
+    std::string const directory = folder + "/" + name;
+    try {
+      FileSums sums;
+      parse_state(directory, sums);
+      auto const config = sums.find(kConfigFile);
+      if (config != sums.end() &&
+          file_problem(directory, kConfigFile, config->second, Depth::contents).empty()) {
+        return directory;
+      }
+    } catch (const ConfigError&) {
+      // Said where a complete one is looked for.
+    } catch (const IoError&) {
+    }
+  }
+  return "";
+}
+
 void load_model_weights(const std::string& directory, const FlatModel& model,
                         const FlatWriter& write) {
   std::vector<std::string> problems =
@@ -242,7 +262,6 @@ Counters load_train_state(const std::string& directory, const FlatModel& model,
   FileSums sums;
   summary_with_optimizer(directory, sums);
   for (const auto& [name, sum] : sums) {
-    if (name.rfind(kModelPrefix, 0) == 0) continue;  // checked where it is opened
     std::string problem = file_problem(directory, name, sum, Depth::contents);
     if (!problem.empty()) throw ConfigError(std::move(problem));
   }
@@ -258,7 +277,7 @@ Counters load_train_state(const std::string& directory, const ModelConfig& model
   if (!problems.empty()) throw ConfigError(std::move(problems));
   std::vector<Param> const table = parameter_table(model);
   Moments const moments(directory, sums, table);
-  HfModel const weights(directory, model);
+  HfModel const weights(directory, model, Depth::sizes);
   std::vector<float> stage;
   for (const StateBox& held : shard.boxes) {
     const Param& param = table[static_cast<std::size_t>(held.param)];

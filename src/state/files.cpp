@@ -177,6 +177,19 @@ FileSum write_text_file(const std::string& path, std::string_view text) {
   return sink.finish();
 }
 
+void replace_text_file(const std::string& path, std::string_view text) {
+  std::string const temporary = path + ".tmp";
+  try {
+    write_text_file(temporary, text);
+    rename_path(temporary, path);
+  } catch (const IoError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  fs::path const folder = fs::path(path).parent_path();
+  sync_directory(folder.empty() ? "." : folder.string());
+}
+
 FileSum copy_file(const std::string& from, const std::string& to) {
   FileSink sink(to);
   for_each_block(from, [&](std::span<const std::byte> block) { sink.append(block); });

@@ -56,6 +56,8 @@ std::string read_text_file(const std::string& path, std::int64_t max_bytes);
 std::string read_json_file(const std::string& path, std::int64_t max_bytes);
 FileSum write_text_file(const std::string& path, std::string_view text);
 FileSum copy_file(const std::string& from, const std::string& to);
+// The file has the old text or the new one, whole, whatever happens meanwhile. Throws IoError.
+void replace_text_file(const std::string& path, std::string_view text);
 
 // Makes the names in a directory (creations, renames) survive a power cut.
 void sync_directory(const std::string& path);

@@ -48,10 +48,10 @@ struct Opened {
 };
 
 // A file of one of our checkpoints must be the one that was written.
-void open_file(Opened& out, const std::string& name, const FileSums& sums) {
+void open_file(Opened& out, const std::string& name, const FileSums& sums, Depth depth) {
   std::string const path = out.directory + "/" + name;
   if (auto const sum = sums.find(name); sum != sums.end()) {
-    std::string problem = file_problem(out.directory, name, sum->second, Depth::contents);
+    std::string problem = file_problem(out.directory, name, sum->second, depth);
     if (!problem.empty()) throw ConfigError(std::move(problem));
   }
   SafetensorsFile file = SafetensorsFile::open(path);
@@ -64,8 +64,27 @@ void open_file(Opened& out, const std::string& name, const FileSums& sums) {
   out.files.push_back(std::move(file));
 }
 
+// Each tensor of the index is where that says, and no other one is in the parts.
+void check_index(Opened& out, const ModelConfig& model, const json& map) {
+  for (const auto& [tensor, file] : map.items()) {
+    auto const found = out.file_of.find(tensor);
+    std::string const expected = out.directory + "/" + file.get<std::string>();
+    if (found == out.file_of.end() || out.files[found->second].path() != expected) {
+      out.problems.push_back(fmt::format("{}: has no tensor \"{}\", which {} places there",
+                                         expected, tensor, kIndexFile));
+    }
+  }
+  for (const auto& [tensor, index] : out.file_of) {
+    if (map.contains(tensor) || is_derived(model, tensor)) continue;
+    out.problems.push_back(
+        fmt::format("{}: tensor \"{}\" is not in {}; a tensor of a part is "
+                    "named there",
+                    out.files[index].path(), tensor, kIndexFile));
+  }
+}
+
 // The shards of an index: plain names only, each opened once, each tensor where the index says.
-void open_index(Opened& out, const FileSums& sums) {
+void open_index(Opened& out, const ModelConfig& model, const FileSums& sums, Depth depth) {
   std::string const path = out.directory + "/" + kIndexFile;
   json const root = json::parse(read_json_file(path, kMaxIndexBytes), nullptr, false);
   if (!root.is_object() || !root.value("weight_map", json()).is_object()) {
@@ -88,26 +107,19 @@ void open_index(Opened& out, const FileSums& sums) {
     }
   }
   if (!missing.empty()) throw ConfigError(std::move(missing));
-  for (const std::string& name : names) open_file(out, name, sums);
-  for (const auto& [tensor, file] : root.at("weight_map").items()) {
-    auto const found = out.file_of.find(tensor);
-    std::string const expected = out.directory + "/" + file.get<std::string>();
-    if (found == out.file_of.end() || out.files[found->second].path() != expected) {
-      out.problems.push_back(fmt::format("{}: has no tensor \"{}\", which {} places there",
-                                         expected, tensor, kIndexFile));
-    }
-  }
+  for (const std::string& name : names) open_file(out, name, sums, depth);
+  check_index(out, model, root.at("weight_map"));
 }
 
-Opened open_files(const std::string& directory) {
+Opened open_files(const std::string& directory, const ModelConfig& model, Depth depth) {
   Opened out;
   out.directory = directory;
   FileSums sums;
   if (auto const state = read_state(directory)) sums = file_sums(*state, directory);
   if (fs::exists(directory + "/" + kSingleFile)) {
-    open_file(out, kSingleFile, sums);
+    open_file(out, kSingleFile, sums, depth);
   } else if (fs::exists(directory + "/" + kIndexFile)) {
-    open_index(out, sums);
+    open_index(out, model, sums, depth);
   } else {
     throw ConfigError(
         fmt::format("{}: holds neither {} nor {}", directory, kSingleFile, kIndexFile));
@@ -206,9 +218,9 @@ struct HfModel::State {
                        std::span<float> out) const;
 };
 
-HfModel::HfModel(const std::string& directory, const ModelConfig& model)
+HfModel::HfModel(const std::string& directory, const ModelConfig& model, Depth depth)
     : state_(std::make_unique<State>()) {
-  state_->files = open_files(directory);
+  state_->files = open_files(directory, model, depth);
   state_->model = model;
   Opened& files = state_->files;
   refuse_phantom_layers(files, model);
@@ -228,6 +240,13 @@ HfModel::HfModel(const std::string& directory, const ModelConfig& model)
 
 HfModel::~HfModel() = default;
 HfModel::HfModel(HfModel&&) noexcept = default;
+
+const ModelConfig& HfModel::model() const {
+  return state_->model;
+}
+const std::string& HfModel::directory() const {
+  return state_->files.directory;
+}
 
 void HfModel::read(const Param& param, const Box& box, std::span<float> out) const {
   for (std::size_t d = 0; d < 2; ++d) {

@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "copus/core/error.h"
 #include "copus/core/rng.h"
 #include "state/element_hash.h"
+#include "state/non_finite.h"
 
 namespace copus {
 namespace {
@@ -72,16 +74,21 @@ void draw_weights(const std::vector<Param>& table, const FlatLayout& layout, std
 void read_weights(const std::vector<Param>& table, const FlatLayout& layout, const HfModel& model,
                   Backend& backend, const TensorView& weights) {
   backend.zero(weights);
+  NonFinite bad;
   std::vector<float> host;
   for (const LocalParam& local : layout.params) {
     const Param& param = table[static_cast<std::size_t>(local.param)];
+    std::string const name = hf_place(model.model(), param).name;
     for_rows(local, weights, [&](std::int64_t row, std::int64_t count, TensorView view) {
       host.resize(static_cast<std::size_t>(view.numel()));
       Box const box{{local.box.begin[0] + row, local.box.begin[1]}, {count, local.box.size[1]}};
       model.read(param, box, host);
+      bad.look(name, host);
       backend.upload(view, host.data());
     });
   }
+  if (auto problems = bad.problems(model.directory()); !problems.empty())
+    throw ConfigError(std::move(problems));
 }
 
 std::uint64_t weight_hash(const std::vector<Param>& table, const FlatLayout& layout,

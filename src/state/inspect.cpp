@@ -74,7 +74,7 @@ ModelReport inspect_model(const std::string& directory) {
   note(report.problems, [&] { report.model = read_hf_config(directory); });
   // Whether the tensors are the model's; a damaged file has been named by now.
   if (report.model && report.problems.empty()) {
-    note(report.problems, [&] { HfModel(directory, *report.model); });
+    note(report.problems, [&] { HfModel(directory, *report.model, Depth::sizes); });
   }
   for (const std::string& name : tensor_files(directory)) {
     note(report.problems, [&] {

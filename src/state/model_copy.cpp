@@ -2,15 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "copus/core/error.h"
 #include "copus/state/hf.h"
 #include "state/checkpoint_names.h"
 #include "state/checkpoint_state.h"
 #include "state/model_writer.h"
+#include "state/non_finite.h"
 
 namespace copus {
 namespace {
@@ -40,6 +43,18 @@ fs::path new_directory(const std::string& out) {
     throw ConfigError(fmt::format("--out {}: exists already; name a directory that does not", out));
   }
   return target;
+}
+
+// Whoever reads `source` next would find the copy among its files.
+void refuse_inside(const fs::path& target, const std::string& out, const std::string& source) {
+  std::error_code error;
+  fs::path const from = fs::canonical(source, error);
+  if (error) return;  // said where it is read
+  fs::path const to = fs::weakly_canonical(fs::absolute(target, error), error);
+  if (error || std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first != from.end())
+    return;
+  throw ConfigError(fmt::format(
+      "--out {}: lies inside {}, which is read; name a directory that does not", out, source));
 }
 
 // The model of `source`. A checkpoint's small files are held against their checksums here, its
@@ -81,6 +96,7 @@ json config_of_copy(const ModelConfig& model, const std::string& source, DType d
 CheckpointSummary copy_model(const std::string& source, const std::string& out, DType dtype,
                              const Finish& finish) {
   fs::path const target = new_directory(out);
+  refuse_inside(target, out, source);
   CheckpointSummary summary = summary_of(source);
   HfModel const weights(source, summary.model);
 
@@ -90,12 +106,16 @@ CheckpointSummary copy_model(const std::string& source, const std::string& out, 
   if (error) throw IoError(fmt::format("cannot create {}: {}", parent.string(), error.message()));
   TemporaryTree tree(target.string() + kTemporarySuffix);
   FileSums sums;
+  NonFinite bad;
   sums[kModelFile] = write_model_file(
       tree.file(kModelFile), summary.model, parameter_table(summary.model),
       [&](const Param& param, const Box& box, std::span<float> to) {
         weights.read(param, box, to);
+        bad.look(hf_place(summary.model, param).name, to);
       },
       dtype);
+  if (auto problems = bad.problems(source); !problems.empty())
+    throw ConfigError(std::move(problems));
   sums["config.json"] = write_text_file(
       tree.file("config.json"), config_of_copy(summary.model, source, dtype).dump(2) + "\n");
   for (const char* name : kCompanions) {

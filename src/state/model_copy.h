@@ -13,7 +13,8 @@ namespace copus {
 using Finish = std::function<void(TemporaryTree& tree, const CheckpointSummary&, const FileSums&)>;
 
 // `source` is a Hugging Face directory or a checkpoint (whose files must be the ones that were
-// written; its optimizer and counters stay behind). `out` must not exist. Writes the weights as
+// written; its optimizer and counters stay behind). `out` must not exist, and not lie
+// inside `source`. Weights that are NaN or infinite are refused. Writes the weights as
 // `dtype` under Hugging Face names, config.json, and the tokenizer's files where there are any.
 CheckpointSummary copy_model(const std::string& source, const std::string& out, DType dtype,
                              const Finish& finish);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "copus/comm/vote.h"
+#include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/params.h"
 #include "copus/state/initialize.h"
@@ -101,7 +103,14 @@ EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& 
   TensorView const weights = arena.take(DType::f32, {flat.numel});
   Stage stage(setup, flat, mesh, backend, arena, weights, {});
   stage.prepare();
-  read_weights(table, flat, HfModel(directory, model), backend, weights);
+  std::vector<std::string> mistakes;
+  try {
+    HfModel const stored(directory, model, world.rank() == 0 ? Depth::contents : Depth::sizes);
+    read_weights(table, flat, stored, backend, weights);
+  } catch (const ConfigError& e) {
+    mistakes = e.problems();
+  }
+  if (!agreed(world, mistakes)) throw ConfigError(std::vector<std::string>{});
   return evaluate(stage, mesh, data, setup.micro, model.seq_len, log, {});
 }
 

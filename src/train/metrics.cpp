@@ -2,16 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "copus/core/error.h"
+#include "train/line_file.h"
+#include "train/metrics_record.h"
 
 namespace copus {
 namespace {
@@ -44,38 +41,54 @@ nlohmann::json as_json(const GnsReading& gns) {
 }
 
 // Keeps the whole lines up to and including step `last_step`.
-void cut_after(const std::string& path, std::int64_t last_step) {
-  std::ifstream in(path);
-  if (!in) return;
-  std::uintmax_t keep = 0;
-  for (std::string line; std::getline(in, line) && !in.eof();) {
-    nlohmann::json const object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || object.value("step", std::int64_t{0}) > last_step) break;
-    keep += line.size() + 1;
-  }
-  in.close();
-  std::filesystem::resize_file(path, keep);
+void cut_after(const std::string& path, std::int64_t last_step, Log& log) {
+  MetricsRecord const record = read_metrics_record(path, last_step);
+  if (std::filesystem::exists(path))
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(record.bytes));
+  if (record.steps == last_step) return;
+  log.warn(
+      fmt::format("{}: holds {} of the {} steps up to the checkpoint, the last of them step {}: "
+                  "the lines of the others are lost",
+                  path, record.steps, last_step, record.last_step));
 }
 
 }  // namespace
 
-MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step) : path_(path) {
-  cut_after(path, last_step);
-  file_ = std::fopen(path.c_str(), "a");
-  if (file_ == nullptr)
-    throw IoError(fmt::format("{}: cannot open for writing: {}", path, std::strerror(errno)));
+MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step, Log& log)
+    : path_(path), log_(log) {
+  cut_after(path, last_step, log);
+  file_ = std::make_unique<LineFile>(path);
 }
 
 MetricsFile::~MetricsFile() {
-  if (file_ != nullptr) std::fclose(file_);
+  file_->sync();
+  if (file_->waiting() > 0)
+    log_.warn(fmt::format("{}: its last {} lines are lost", file_->problem(), file_->waiting()));
 }
 
 void MetricsFile::write(const nlohmann::json& line) {
-  std::string const text =
-      line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
-    throw IoError(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
+  file_->append(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  say_how_it_stands();
+}
+
+void MetricsFile::say_how_it_stands() {
+  bool const waits = file_->waiting() > 0;
+  if (waits && !waits_)
+    log_.warn(file_->problem() + "; its lines wait in memory until there is room");
+  if (file_->dropped() > dropped_ && dropped_ == 0) {
+    log_.warn(fmt::format("{}: {} lines wait, as many as are kept: further ones are lost", path_,
+                          file_->waiting()));
   }
+  if (!waits && waits_) log_.info(fmt::format("{}: the lines that waited are written", path_));
+  waits_ = waits;
+  dropped_ = file_->dropped();
+}
+
+void MetricsFile::sync() {
+  std::string const problem = file_->sync();
+  // That lines wait has been said.
+  if (!problem.empty() && file_->waiting() == 0) log_.warn(problem);
+  say_how_it_stands();
 }
 
 void MetricsFile::step(const StepRecord& r, const Layout& layout, double tokens_per_second,

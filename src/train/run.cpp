@@ -2,28 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "copus/backend/machine.h"
 #include "copus/backend/make_backend.h"
-#include "copus/comm/broadcast.h"
-#include "copus/comm/host_names.h"
-#include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/activations.h"
-#include "copus/parallel/flops.h"
-#include "copus/plan/planner_memory.h"
-#include "copus/state/checkpoint.h"
-#include "train/measure_hardware.h"
-#include "train/run_checkpoint.h"
-#include "train/stopwatch.h"
 #include "train/token_interval.h"
 
 namespace copus {
@@ -59,135 +49,12 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
       stall_watch_(
           trainer_.activity(), [this] { return asked_to_stop(); },
           [rank = world.rank()](const std::string& words) {
-            fmt::print(stderr, "rank {}: {}\n", rank, words);
+            // Not by fmt::print: a stderr that is full or closed must not end the run.
+            std::fputs(fmt::format("rank {}: {}\n", rank, words).c_str(), stderr);
           }) {}
 
 double Run::peak_of(const Layout& layout) const {
   return std::accumulate(peak_flops_.begin(), peak_flops_.begin() + layout.world(), 0.0);
-}
-
-void Run::load() {
-  if (!inputs_.checkpoint.empty()) {
-    {
-      Stopwatch const watch(read_seconds_);
-      load_run(inputs_.checkpoint, config_.model, trainer_);
-    }
-    log_.info(
-        fmt::format("resumed from {}: step {}, {} tokens; checked in {:.2f} s, read in {:.2f}",
-                    inputs_.checkpoint, trainer_.state().counters.step,
-                    trainer_.state().counters.tokens, inputs_.check_seconds, read_seconds_));
-    saved_at_ = trainer_.state().counters.step;
-  } else if (inputs_.weights) {
-    trainer_.read_weights(*inputs_.weights);
-  } else {
-    trainer_.draw_weights(config_.train.seed);
-  }
-}
-
-void Run::show_start() {
-  for (const std::string& line :
-       run_table(config_, plan_.layout, plan_.micro, backend_->name(), peak_of(plan_.layout))) {
-    log_.info(line);
-  }
-  for (const std::string& line :
-       data_table(inputs_.train->summary(), inputs_.val->summary(), config_.model.seq_len)) {
-    log_.info(line);
-  }
-  for (const std::string& line : memory_table(trainer_.memory())) log_.info(line);
-}
-
-void Run::write_run_event() {
-  std::string const hash = fmt::format("{:016x}", trainer_.weight_hash());
-  std::vector<std::string> const hosts = host_names(world_);
-  log_.info(fmt::format("weight hash {}", hash));
-  if (!leads()) return;
-  nlohmann::json fields = {{"version", options_.version},
-                           {"backend", backend_->name()},
-                           {"transport", world_.transport()},
-                           {"ranks", plan_.layout.world()},
-                           {"hosts", hosts},
-                           {"weight_hash", hash},
-                           {"parameters", parameter_count(config_.model)},
-                           {"peak_flops", peak_of(plan_.layout)},
-                           {"planned_memory_bytes", trainer_.memory().total()},
-                           {"resumed", !inputs_.checkpoint.empty()}};
-  if (!inputs_.checkpoint.empty()) {
-    fields["resumed_from"] = {{"path", inputs_.checkpoint},
-                              {"check_seconds", inputs_.check_seconds},
-                              {"read_seconds", read_seconds_}};
-  }
-  metrics_->event("run", trainer_.state().counters, fields);
-}
-
-void Run::start() {
-  std::string warning, taken;
-  if (leads()) {
-    make_run_directory(directory_);
-    taken = lock_.take(directory_, options_.resume, warning);
-  }
-  // world: what rank 0 found ends all.
-  taken = broadcast_text(world_, taken, 0);
-  if (!taken.empty()) throw ConfigError(leads() ? std::vector{taken} : std::vector<std::string>{});
-  if (leads()) {
-    log_.attach_file(directory_.log());
-    if (!warning.empty()) log_.warn(warning);
-    if (!inputs_.checkpoint.empty()) {
-      // A run killed between a checkpoint's two renames left the link behind.
-      std::string const problem = problem_of([&] {
-        point_latest(inputs_.checkpoint);
-        return std::string();
-      });
-      if (!problem.empty()) log_.warn(problem);
-    }
-  }
-  load();
-  show_start();
-  const Counters& counters = trainer_.state().counters;
-  progress_.emplace(config_, flops_per_token(config_.model), peak_of(plan_.layout),
-                    counters.tokens);
-  if (leads()) {
-    if (options_.resume) {
-      for (const std::string& line : config_differences(directory_.config(), config_)) {
-        log_.info("config differs from the stored one: " + line);
-      }
-    }
-    write_config(directory_.config(), config_);
-    metrics_ = std::make_unique<MetricsFile>(directory_.metrics(), counters.step);
-  }
-  write_run_event();
-  if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
-    start_planner();
-}
-
-void Run::start_planner() {
-  Cluster const machine = cluster();
-  const PlannerMemory& memory = trainer_.state().planner;
-  if (leads()) {
-    // With the configuration and the metrics this is all that plan/replay.h needs.
-    std::int64_t const batch = batch_of(plan_, config_.batch, trainer_.state().counters.tokens);
-    metrics_->event("planner", trainer_.state().counters,
-                    {{"hardware", nlohmann::json::parse(hardware_json(machine.hardware))},
-                     {"nodes", machine.nodes},
-                     {"gpus_per_node", machine.gpus_per_node},
-                     {"world", world_.size()},
-                     {"plan", plan_json(plan_, batch)},
-                     {"memory", nlohmann::json::parse(memory_text(memory))}});
-  }
-  adapter_.emplace(config_, machine, world_, plan_, memory);
-}
-
-// The machine as the planner sees it: what was named, or what these ranks measure.
-Cluster Run::cluster() {
-  auto const hosts = static_cast<int>(host_names(world_).size());
-  Hardware const hardware =
-      options_.hardware ? *options_.hardware
-                        : measure_hardware(*backend_, world_,
-                                           peak_flops_[static_cast<std::size_t>(world_.rank())],
-                                           config_.train.precision, hosts);
-  Cluster cluster = cluster_of(config_.cluster, hardware);
-  cluster.nodes = hosts;
-  cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;
-  return cluster;
 }
 
 std::string Run::end_reason() {
@@ -274,6 +141,7 @@ void Run::evaluate() {
   const Counters& counters = trainer_.state().counters;
   if (inputs_.val->tokens() == 0 || evaluated_at_ == counters.step) return;
   evaluated_at_ = counters.step;
+  PhaseMark const phase(trainer_.activity(), "evaluating");
   EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr,
                                               [this] { return asked_to_stop(); });
   double stopped = result.stopped ? 1.0 : 0.0;
@@ -292,6 +160,7 @@ void Run::evaluate() {
 
 // Starts a checkpoint of the present state; with checkpoint.async it ends in a later step.
 void Run::save(SaveMode mode) {
+  PhaseMark const phase(trainer_.activity(), "saving a checkpoint");
   const Counters& counters = trainer_.state().counters;
   if (writer_.under_way()) finish_save();  // the second waits for the first
   if (saved_at_ == counters.step) return;
@@ -308,6 +177,9 @@ void Run::save(SaveMode mode) {
 }
 
 void Run::finish_save() {
+  PhaseMark const phase(trainer_.activity(), "saving a checkpoint");
+  // A resume counts on the lines of the steps that the checkpoint holds.
+  if (leads()) metrics_->sync();
   CheckpointWriter::Result const result = writer_.finish(world_);
   save_failed_ = result.problem;
   if (!result.problem.empty()) {

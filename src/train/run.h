@@ -38,6 +38,8 @@ class Run {
   bool asked_to_stop() const { return options_.stop_reason && !options_.stop_reason().empty(); }
   void start();
   void load();
+  void take_directory();
+  void open_record();
   void start_planner();
   void show_start();
   void write_run_event();

@@ -13,6 +13,9 @@
 #include <system_error>
 
 #include "copus/core/error.h"
+#include "state/files.h"
+#include "train/line_file.h"
+#include "train/metrics_record.h"
 
 namespace copus {
 namespace fs = std::filesystem;
@@ -30,11 +33,15 @@ std::string cannot_write(const fs::path& folder) {
   return "";
 }
 
-// A start that failed may have left the lock's file.
+// A start that failed, or was killed, may have left its lock, log, temporary files and a record of
+// nothing.
 bool holds_a_run(const std::string& path) {
   std::error_code ignored;
   for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored)) {
-    if (entry.path().filename() != ".lock") return true;
+    fs::path const name = entry.path().filename();
+    bool const of_a_start = name == ".lock" || name == "log.txt" || name.extension() == ".tmp" ||
+                            (name == "metrics.jsonl" && entry.file_size(ignored) == 0);
+    if (!of_a_start) return true;
   }
   return false;
 }
@@ -118,6 +125,20 @@ std::string RunLock::take(const RunDirectory& run, bool resume, std::string& war
   [[maybe_unused]] auto const cut = ::ftruncate(fd_, 0);
   [[maybe_unused]] auto const wrote = ::pwrite(fd_, owner.data(), owner.size(), 0);
   return "";
+}
+
+void start_record(const RunDirectory& run, Log& log) {
+  MetricsRecord const record = read_metrics_record(run.metrics());
+  if (record.last_step > 0) {
+    std::string const aside = set_metrics_aside(run.metrics());
+    log.warn(fmt::format(
+        "no checkpoint had been written: starting again with the first step; {} has the {} steps "
+        "until now",
+        aside, record.steps));
+  }
+  // There before config.json: a run that is killed while it starts can be resumed, or begun again.
+  LineFile const empty(run.metrics());
+  sync_directory(run.path);
 }
 
 void make_run_directory(const RunDirectory& run) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <string>
 
+#include "copus/core/log.h"
+
 namespace copus {
 
 struct RunDirectory {
@@ -19,6 +21,9 @@ struct RunDirectory {
 std::string run_directory_problem(const std::string& path, bool resume);
 // Makes the folder. Throws IoError.
 void make_run_directory(const RunDirectory& run);
+// For a run that begins with its first step, in a folder that may hold steps which no checkpoint
+// has kept: their metrics.jsonl is set aside, and an empty one is there. Throws IoError.
+void start_record(const RunDirectory& run, Log& log);
 
 // Keeps a second process out of a run directory for as long as this one lives, however it ends.
 class RunLock {

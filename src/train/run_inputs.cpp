@@ -4,39 +4,50 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "copus/comm/broadcast.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/data/tokenizer.h"
+#include "state/files.h"
+#include "train/metrics_record.h"
 #include "train/stopwatch.h"
 
 namespace copus {
 
 namespace {
 
+// Steps that a checkpoint held must not be trained again from nothing because it is gone.
+void require_no_lost_checkpoint(const RunDirectory& run, std::vector<std::string>& problems) {
+  MetricsRecord const record = read_metrics_record(run.metrics());
+  if (record.saved_step < 0) return;
+  problems.push_back(fmt::format(
+      "--resume: {} tells of a checkpoint of step {}, and {} holds none: put it back, or start "
+      "anew in another folder (--run-dir)",
+      run.metrics(), record.saved_step, run.checkpoints()));
+}
+
 // On rank 0: the newest complete one, or "" and why not.
-std::string find_checkpoint(const std::string& run_dir, Log& log,
-                            std::vector<std::string>& problems) {
-  FoundCheckpoint found = newest_complete(run_dir);
+std::string find_checkpoint(const RunDirectory& run, Log& log, std::vector<std::string>& problems) {
+  FoundCheckpoint found = newest_complete(run.path);
   if (!found.directory.empty()) {
     for (const std::string& reason : found.rejected) log.warn(reason);
   } else if (found.rejected.empty()) {
-    log.info("no checkpoint to resume from yet: starting with the first step");
+    require_no_lost_checkpoint(run, problems);
   } else {
     // Starting over would overwrite the record of what was trained.
-    problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run_dir));
+    problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run.path));
     problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
   }
   return found.directory;
 }
 
 // The same on every rank, whatever each can see: what follows must not depend on that.
-std::string agreed_checkpoint(const std::string& run_dir, bool search, Communicator& world,
-                              Log& log, std::vector<std::string>& problems) {
-  std::string const mine =
-      search && world.rank() == 0 ? find_checkpoint(run_dir, log, problems) : "";
+std::string agreed_checkpoint(const RunDirectory& run, bool search, Communicator& world, Log& log,
+                              std::vector<std::string>& problems) {
+  std::string const mine = search && world.rank() == 0 ? find_checkpoint(run, log, problems) : "";
   std::string const directory = broadcast_text(world, mine, 0);
   if (!directory.empty() && !std::filesystem::exists(directory)) {
     problems.push_back(fmt::format(
@@ -71,18 +82,21 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
   });
   if (resume) {
     Stopwatch const watch(inputs.check_seconds);
-    inputs.checkpoint = agreed_checkpoint(run.path, directory.empty(), world, log, problems);
+    inputs.checkpoint = agreed_checkpoint(run, directory.empty(), world, log, problems);
   }
   if (inputs.checkpoint.empty() && !config.model.from.empty()) {
-    collect([&] { inputs.weights.emplace(config.model.from, config.model); });
+    Depth const depth = world.rank() == 0 ? Depth::contents : Depth::sizes;
+    collect([&] { inputs.weights.emplace(config.model.from, config.model, depth); });
   }
   return inputs;
 }
 
 void write_config(const std::string& path, const Config& config) {
-  std::ofstream out(path);
-  out << to_json(config).dump(2) << "\n";
-  if (!out.flush()) throw IoError(fmt::format("{}: cannot write the resolved configuration", path));
+  std::string const text = to_json(config).dump(2) + "\n";
+  std::ifstream in(path);
+  std::string const stored{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  // A full disk is no reason not to go on with the same configuration.
+  if (stored != text) replace_text_file(path, text);
 }
 
 std::vector<std::string> config_differences(const std::string& path, const Config& config) {

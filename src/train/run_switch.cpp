@@ -181,7 +181,10 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   request.layout = plan.layout;
   request.micro = plan.micro;
   request.free_bytes = available_memory_bytes() / options_.ranks_here;
-  SwitchRecord const record = trainer_.switch_to(request);
+  SwitchRecord const record = [&] {
+    PhaseMark const phase(trainer_.activity(), "changing the layout");
+    return trainer_.switch_to(request);
+  }();
   if (!record.refused.empty()) {
     if (adapter_) adapter_->refused();
     log_.warn(fmt::format("still in {}: {}", to_string(plan_.layout), record.refused));

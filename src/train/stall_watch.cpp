@@ -10,19 +10,16 @@
 namespace copus {
 namespace {
 
-constexpr double kStuckSeconds = 60.0;
-// Long for a call of a healthy run, and short enough that a launcher which ends a job lets it be
-// said: Open MPI waits a second between SIGTERM and SIGKILL.
-constexpr double kStuckWhenStoppingSeconds = 0.3;
 constexpr auto kLook = std::chrono::milliseconds(100);
 
 }  // namespace
 
 StallWatch::StallWatch(const CommActivity& activity, std::function<bool()> stop,
-                       std::function<void(const std::string&)> say)
+                       std::function<void(const std::string&)> say, StallLimits limits)
     : activity_(activity),
       stop_(std::move(stop)),
       say_(std::move(say)),
+      limits_(limits),
       thread_([this] { run(); }) {}
 
 StallWatch::~StallWatch() {
@@ -46,11 +43,16 @@ void StallWatch::look(const CallRecord& record, Spoken& spoken) {
   std::optional<CallRecord::Call> const call = record.current();
   if (!call) return;
   bool const stopping = stop_ && stop_();
-  if (call->seconds < (stopping ? kStuckWhenStoppingSeconds : kStuckSeconds)) return;
+  std::string const phase = activity_.phase.load();
+  double const limit = stopping        ? limits_.stopping
+                       : phase.empty() ? limits_.training
+                                       : limits_.phase;
+  if (call->seconds < limit) return;
   if (spoken.number == call->number && (spoken.of_stop || !stopping)) return;
   spoken = {call->number, stopping};
-  say_(fmt::format("{}in {} for {}: a peer has not come, or has ended",
-                   stopping ? "asked to stop, " : "", call->words, human_duration(call->seconds)));
+  say_(fmt::format("{}in {} for {}{}{}: a peer has not come, or has ended",
+                   stopping ? "asked to stop, " : "", call->words, human_duration(call->seconds),
+                   phase.empty() ? "" : ", while ", phase));
 }
 
 }  // namespace copus

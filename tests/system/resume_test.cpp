@@ -5,9 +5,12 @@
 
 #include "support/command.h"
 #include "support/reference.h"
+#include "support/short_run.h"
 
 using copus::test::Outcome;
 using copus::test::Reference;
+using copus::test::short_run;
+using copus::test::steps_of;
 using copus::test::Workspace;
 using nlohmann::json;
 
@@ -19,26 +22,6 @@ void flip_a_bit(const std::string& path, std::streamoff from_end) {
   char const byte = static_cast<char>(file.get() ^ 1);
   file.seekp(-from_end, std::ios::end);
   file.put(byte);
-}
-
-// A short run from a golden model, with its checkpoint.
-void short_run(const Workspace& here) {
-  Reference const reference("llama-tied");
-  REQUIRE(here.copus("import '" + reference.directory + "' --out source").code == 0);
-  REQUIRE(here.copus("prepare --tokenizer bytes --out data '" + reference.directory + "/text.txt'")
-              .code == 0);
-  here.write("c.json", R"({"model": {"from": "source", "seq_len": 32}, "data": {"train": "data"},
-                          "batch": {"sequences": 8}, "train": {"tokens": 1024}, "run_dir": "run"})");
-  Outcome const trained = here.copus("train c.json --threads 1");
-  INFO(trained.err);
-  REQUIRE(trained.code == 0);
-}
-
-std::vector<json> steps_of(const Workspace& here, const std::string& run) {
-  std::vector<json> steps;
-  for (const json& line : here.metrics(run))
-    if (!line.contains("event")) steps.push_back(line);
-  return steps;
 }
 
 // A model of `layers` x 0.8M parameters over a text of 12,000 bytes.

@@ -39,6 +39,23 @@ class CallRecord {
 // A rank's: of its own thread, and of the one that sums gradients under backward.
 struct CommActivity {
   CallRecord own, queue;
+  // What the rank does besides training, "saving a checkpoint": peers may then wait for one that
+  // works alone. Empty: it trains.
+  std::atomic<const char*> phase{""};
+};
+
+// The rank is in a phase for as long as this lives.
+class PhaseMark {
+ public:
+  PhaseMark(CommActivity& activity, const char* words)
+      : activity_(activity), before_(activity.phase.exchange(words)) {}
+  ~PhaseMark() { activity_.phase = before_; }
+  PhaseMark(const PhaseMark&) = delete;
+  PhaseMark& operator=(const PhaseMark&) = delete;
+
+ private:
+  CommActivity& activity_;
+  const char* before_;
 };
 
 }  // namespace copus

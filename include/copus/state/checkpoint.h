@@ -82,6 +82,9 @@ struct FoundCheckpoint {
   std::vector<std::string> rejected;  // why newer ones were passed over
 };
 FoundCheckpoint newest_complete(const std::string& run_dir);
+// The newest whose state.json and config.json are as written, its tensors unread, or "": for the
+// model's sizes, which every process must know before one of them checks the whole.
+std::string newest_described(const std::string& run_dir);
 
 // Streams weights alone (from a checkpoint or a Hugging Face directory), or all of TrainState, into
 // a rank's flat buffers, tensor by tensor. A checkpoint of another model is refused, every
@@ -96,7 +99,8 @@ Counters load_train_state(const std::string& directory, const ModelConfig& model
                           const StateShard& shard, const FlatWriter& write);
 
 // Turns a Hugging Face directory into a checkpoint of weights alone, fp32, with its tokenizer
-// files. `out` must not exist. Returns what was written.
+// files. `out` must not exist, nor lie inside `hf_dir`; a weight that is NaN or infinite is a
+// ConfigError. Returns what was written.
 CheckpointSummary import_checkpoint(const std::string& hf_dir, const std::string& out);
 // Turns a checkpoint into a Hugging Face directory: weights as f32 or bf16 (rounded to the nearest,
 // ties to even), config.json, tokenizer files. `out` must not exist. Returns what was written.

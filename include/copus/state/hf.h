@@ -34,15 +34,21 @@ struct HfPlace {
 };
 HfPlace hf_place(const ModelConfig& model, const Param& param);
 
+// How the files of one of our checkpoints are held against what its state.json says of them: by
+// their sizes, or read to the end for their checksums. Among ranks one does that for all.
+enum class Depth { sizes, contents };
+
 // A model's weights in a directory: opened, every tensor's presence and shape checked; missing and
 // unused ones all named.
 class HfModel {
  public:
-  HfModel(const std::string& directory, const ModelConfig& model);
+  HfModel(const std::string& directory, const ModelConfig& model, Depth depth = Depth::contents);
   ~HfModel();
   HfModel(HfModel&&) noexcept;
   // The elements of `box` of a logical tensor, row-major.
   void read(const Param& param, const Box& box, std::span<float> out) const;
+  const ModelConfig& model() const;
+  const std::string& directory() const;
 
  private:
   struct State;

@@ -13,7 +13,8 @@ namespace copus {
 // whatever the layout.
 void draw_weights(const std::vector<Param>& table, const FlatLayout& layout, std::uint64_t seed,
                   Backend& backend, const TensorView& weights);
-// Reads this rank's share from a model on disk.
+// Reads this rank's share from a model on disk. A ConfigError names every tensor with a NaN or
+// infinity in it.
 void read_weights(const std::vector<Param>& table, const FlatLayout& layout, const HfModel& model,
                   Backend& backend, const TensorView& weights);
 

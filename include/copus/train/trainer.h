@@ -64,6 +64,7 @@ class Trainer {
   Communicator& world() { return *world_; }
   // Of all this rank's groups, the world's too; may be read by any thread.
   const CommActivity& activity() const { return *activity_; }
+  CommActivity& activity() { return *activity_; }  // for the run to say what it is at
   const Layout& layout() const { return mesh_.layout(); }
   const Mesh& mesh() const { return mesh_; }
   // Views are empty on idle ranks, the counters equal everywhere.

@@ -1,15 +1,16 @@
 #include "copus/state/checkpoint.h"
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "state_fixture.h"
+#include "support/small_disk.h"
 
 using namespace copus;
 using namespace copus::test;
@@ -72,26 +73,6 @@ int leftovers(const std::string& run) {
   return count;
 }
 
-// Lets this process write files up to `bytes` only: a disk that fills up.
-class SmallDisk {
- public:
-  explicit SmallDisk(rlim_t bytes) : old_action_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &old_);
-    rlimit const small{bytes, old_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &small);
-  }
-  ~SmallDisk() {
-    ::setrlimit(RLIMIT_FSIZE, &old_);
-    std::signal(SIGXFSZ, old_action_);
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-
- private:
-  rlimit old_{};
-  void (*old_action_)(int);
-};
-
 }  // namespace
 
 TEST_CASE("R23: importing a model and reading it back gives every tensor bit for bit") {
@@ -129,6 +110,41 @@ TEST_CASE("R23: weights written from our boxes are the file they were read from"
     for (const auto& [tensor, entry] : a.tensors())
       CHECK(read_all(a, tensor) == read_all(b, tensor));
   }
+}
+
+TEST_CASE("weights that are no numbers are refused on the way in, each tensor with their count") {
+  for (const std::string& name : kGolden) {
+    INFO(name);
+    TempFolder const folder;
+    std::string const dir = copy_golden(folder, name), path = dir + "/model.safetensors";
+    auto tensors = tensors_of(path);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      auto& values = tensors[i].values;
+      if (i % 2 == 0) continue;
+      values.front() = std::numeric_limits<float>::quiet_NaN();
+      values.back() = -std::numeric_limits<float>::infinity();
+      values[values.size() / 2] = std::numeric_limits<float>::max();  // large, and a number
+    }
+    write_tensors(path, tensors);
+    std::string const text = problems_of([&] { import_checkpoint(dir, folder / "out"); });
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      INFO(tensors[i].name);
+      CHECK(names(text, "tensor \"" + tensors[i].name + "\" holds 2 weights that are NaN") ==
+            (i % 2 == 1));
+    }
+    CHECK_FALSE(fs::exists(folder / "out"));
+    CHECK_FALSE(fs::exists(folder / "out.tmp"));
+  }
+}
+
+TEST_CASE("half-precision infinities are counted too") {
+  TempFolder const folder;
+  std::string const dir = copy_golden(folder, "llama-tied"), path = dir + "/model.safetensors";
+  auto tensors = tensors_of(path);
+  tensors[0].values[0] = std::numeric_limits<float>::infinity();
+  write_tensors(path, tensors, DType::bf16);
+  CHECK(names(problems_of([&] { import_checkpoint(dir, folder / "out"); }),
+              "\"" + tensors[0].name + "\" holds 1 weight that is NaN or infinite"));
 }
 
 TEST_CASE("a failed import leaves nothing behind") {
@@ -305,6 +321,25 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   write_bytes(folder / "checkpoints/step-00000004/state.json", "");
   rank.save(folder.path, 3, 1);
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
+}
+
+TEST_CASE("a model's sizes come from the newest checkpoint whose small files are as written") {
+  TempFolder const folder;
+  CHECK(newest_described(folder.path).empty());
+  Rank const rank("llama-tied");
+  std::string const old = rank.save(folder.path, 1).directory;
+  std::string const last = rank.save(folder.path, 2).directory;
+  CHECK(newest_described(folder.path) == last);
+  write_bytes(last + "/model.safetensors", "");  // left to newest_complete
+  CHECK(newest_described(folder.path) == last);
+  std::string const config = read_bytes(last + "/config.json");
+  write_bytes(last + "/config.json", config + " ");
+  CHECK(newest_described(folder.path) == old);
+  write_bytes(last + "/config.json", config);
+  write_bytes(last + "/state.json", "{}");
+  CHECK(newest_described(folder.path) == old);
+  fs::remove(old + "/state.json");
+  CHECK(newest_described(folder.path).empty());
 }
 
 TEST_CASE("saving the same step again replaces it") {

@@ -205,3 +205,25 @@ TEST_CASE(
   export_checkpoint(run, folder / "out", DType::f32);
   CHECK(fs::exists(folder / "out"));
 }
+
+TEST_CASE("a model is not copied into its own folder, under any name of that") {
+  TempFolder const folder;
+  import_checkpoint(golden("llama-tied"), folder / "in");
+  fs::create_directory_symlink("in", folder / "link");
+  fs::create_directory(folder / "inside");
+  for (const char* source : {"in", "link", "in/", "inside/../in"}) {
+    for (const char* out : {"in/out", "link/out", "in/a/b", "inside/../in/out"}) {
+      INFO(source << " to " << out);
+      CHECK(
+          names(problems_of([&] { export_checkpoint(folder / source, folder / out, DType::f32); }),
+                "lies inside"));
+      CHECK(names(problems_of([&] { import_checkpoint(folder / source, folder / out); }),
+                  "lies inside"));
+    }
+  }
+  CHECK_FALSE(fs::exists(folder / "in/a"));
+  // A name that only begins like the source's is another folder.
+  export_checkpoint(folder / "in", folder / "inside/out", DType::f32);
+  export_checkpoint(folder / "in", folder / "in-hf", DType::f32);
+  CHECK(checkpoint_problems(folder / "in").empty());
+}

@@ -317,6 +317,36 @@ TEST_CASE("parts with an index read as one model; a wrong index is named") {
   CHECK(names(problems_of([&] { HfModel(dir, model); }), "accepted: a file name"));
 }
 
+TEST_CASE("an index and its parts hold the same tensors, or each that only one has is named") {
+  TempFolder const folder;
+  std::string const dir = copy_golden(folder, "llama-gqa");
+  auto tensors = tensors_of(dir + "/model.safetensors");
+  fs::remove(dir + "/model.safetensors");
+  // A buffer that is derived, and that loaders pass over, may be in either alone.
+  tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1.0f}});
+  write_tensors(dir + "/a.safetensors", tensors);
+  ModelConfig const model = read_hf_config(dir);
+  auto const problems_with = [&](const json& map) {
+    write_bytes(dir + "/model.safetensors.index.json", json{{"weight_map", map}}.dump());
+    return problems_of([&] { HfModel(dir, model); });
+  };
+  json whole = json::object();
+  for (const Tensor& t : tensors) whole[t.name] = "a.safetensors";
+  CHECK(problems_with(whole).empty());
+  whole.erase("model.layers.0.self_attn.rotary_emb.inv_freq");
+  CHECK(problems_with(whole).empty());
+  json less = whole;
+  for (const char* name : {"model.norm.weight", "model.layers.1.mlp.up_proj.weight"})
+    less.erase(name);
+  std::string const omitted = problems_with(less);
+  CHECK(names(omitted, "/a.safetensors: tensor \"model.norm.weight\" is not in "));
+  CHECK(names(omitted, "\"model.layers.1.mlp.up_proj.weight\" is not in "));
+  CHECK_FALSE(names(omitted, "lm_head"));
+  json more = whole;
+  more["model.extra.weight"] = "a.safetensors";
+  CHECK(names(problems_with(more), "/a.safetensors: has no tensor \"model.extra.weight\""));
+}
+
 TEST_CASE("parts that an index names and the directory lacks are named, all of them") {
   TempFolder const folder;
   std::string const dir = copy_golden(folder, "llama-tied");

@@ -1,0 +1,24 @@
+// What a metrics.jsonl holds of a run that is to go on.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace copus {
+
+struct MetricsRecord {
+  std::int64_t bytes = 0;  // of its whole lines up to `last_step`, from the beginning
+  std::int64_t steps = 0, last_step = 0;  // among them: steps recorded, and the last of those
+  std::int64_t saved_step = -1;           // of the last checkpoint that they tell of; -1: none
+};
+
+// Reads up to the first line of a later step than `last_step`, or one that is no record. A file
+// that is not there holds nothing.
+MetricsRecord read_metrics_record(
+    const std::string& path, std::int64_t last_step = std::numeric_limits<std::int64_t>::max());
+
+// Renames a metrics.jsonl that is not to be gone on with, so that a new one begins beside it.
+// Returns the name it has now. Throws IoError.
+std::string set_metrics_aside(const std::string& path);
+
+}  // namespace copus

@@ -1,0 +1,163 @@
+// How a run begins: weights, its directory, and the first words of its record.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "copus/comm/broadcast.h"
+#include "copus/comm/host_names.h"
+#include "copus/comm/vote.h"
+#include "copus/core/error.h"
+#include "copus/parallel/flops.h"
+#include "copus/plan/planner_memory.h"
+#include "copus/state/checkpoint.h"
+#include "train/measure_hardware.h"
+#include "train/run.h"
+#include "train/run_checkpoint.h"
+#include "train/stopwatch.h"
+
+namespace copus {
+
+void Run::load() {
+  PhaseMark const phase(trainer_.activity(), "reading weights");
+  if (!inputs_.checkpoint.empty()) {
+    {
+      Stopwatch const watch(read_seconds_);
+      load_run(inputs_.checkpoint, config_.model, trainer_);
+    }
+    log_.info(
+        fmt::format("resumed from {}: step {}, {} tokens; checked in {:.2f} s, read in {:.2f}",
+                    inputs_.checkpoint, trainer_.state().counters.step,
+                    trainer_.state().counters.tokens, inputs_.check_seconds, read_seconds_));
+    saved_at_ = trainer_.state().counters.step;
+  } else if (inputs_.weights) {
+    std::vector<std::string> mistakes;
+    try {
+      trainer_.read_weights(*inputs_.weights);
+    } catch (const ConfigError& e) {
+      mistakes = e.problems();
+    }
+    if (!agreed(world_, mistakes)) throw ConfigError(std::vector<std::string>{});
+  } else {
+    trainer_.draw_weights(config_.train.seed);
+  }
+}
+
+void Run::show_start() {
+  for (const std::string& line :
+       run_table(config_, plan_.layout, plan_.micro, backend_->name(), peak_of(plan_.layout))) {
+    log_.info(line);
+  }
+  for (const std::string& line :
+       data_table(inputs_.train->summary(), inputs_.val->summary(), config_.model.seq_len)) {
+    log_.info(line);
+  }
+  for (const std::string& line : memory_table(trainer_.memory())) log_.info(line);
+}
+
+void Run::write_run_event() {
+  std::string const hash = fmt::format("{:016x}", trainer_.weight_hash());
+  std::vector<std::string> const hosts = host_names(world_);
+  log_.info(fmt::format("weight hash {}", hash));
+  if (!leads()) return;
+  nlohmann::json fields = {{"version", options_.version},
+                           {"backend", backend_->name()},
+                           {"transport", world_.transport()},
+                           {"ranks", plan_.layout.world()},
+                           {"hosts", hosts},
+                           {"weight_hash", hash},
+                           {"parameters", parameter_count(config_.model)},
+                           {"peak_flops", peak_of(plan_.layout)},
+                           {"planned_memory_bytes", trainer_.memory().total()},
+                           {"resumed", !inputs_.checkpoint.empty()}};
+  if (!inputs_.checkpoint.empty()) {
+    fields["resumed_from"] = {{"path", inputs_.checkpoint},
+                              {"check_seconds", inputs_.check_seconds},
+                              {"read_seconds", read_seconds_}};
+  }
+  metrics_->event("run", trainer_.state().counters, fields);
+}
+
+// On rank 0 the folder, held against other processes, with a record to go on with.
+void Run::take_directory() {
+  std::string warning, taken;
+  if (leads()) {
+    make_run_directory(directory_);
+    taken = lock_.take(directory_, options_.resume, warning);
+  }
+  // world: what rank 0 found ends all.
+  taken = broadcast_text(world_, taken, 0);
+  if (!taken.empty()) throw ConfigError(leads() ? std::vector{taken} : std::vector<std::string>{});
+  if (!leads()) return;
+  log_.attach_file(directory_.log());
+  if (!warning.empty()) log_.warn(warning);
+  if (!inputs_.checkpoint.empty()) {
+    // A run killed between a checkpoint's two renames left the link behind.
+    std::string const problem = problem_of([&] {
+      point_latest(inputs_.checkpoint);
+      return std::string();
+    });
+    if (!problem.empty()) log_.warn(problem);
+  } else {
+    start_record(directory_, log_);
+  }
+}
+
+// What rank 0 writes of the run from here on.
+void Run::open_record() {
+  if (options_.resume) {
+    for (const std::string& line : config_differences(directory_.config(), config_))
+      log_.info("config differs from the stored one: " + line);
+  }
+  write_config(directory_.config(), config_);
+  metrics_ =
+      std::make_unique<MetricsFile>(directory_.metrics(), trainer_.state().counters.step, log_);
+}
+
+void Run::start() {
+  // Weights that are given are read before anything is written: they may be refused.
+  bool const goes_on = !inputs_.checkpoint.empty();
+  if (!goes_on) load();
+  take_directory();
+  if (goes_on) load();
+  show_start();
+  progress_.emplace(config_, flops_per_token(config_.model), peak_of(plan_.layout),
+                    trainer_.state().counters.tokens);
+  if (leads()) open_record();
+  write_run_event();
+  if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
+    start_planner();
+}
+
+void Run::start_planner() {
+  Cluster const machine = cluster();
+  const PlannerMemory& memory = trainer_.state().planner;
+  if (leads()) {
+    // With the configuration and the metrics this is all that plan/replay.h needs.
+    std::int64_t const batch = batch_of(plan_, config_.batch, trainer_.state().counters.tokens);
+    metrics_->event("planner", trainer_.state().counters,
+                    {{"hardware", nlohmann::json::parse(hardware_json(machine.hardware))},
+                     {"nodes", machine.nodes},
+                     {"gpus_per_node", machine.gpus_per_node},
+                     {"world", world_.size()},
+                     {"plan", plan_json(plan_, batch)},
+                     {"memory", nlohmann::json::parse(memory_text(memory))}});
+  }
+  adapter_.emplace(config_, machine, world_, plan_, memory);
+}
+
+// The machine as the planner sees it: what was named, or what these ranks measure.
+Cluster Run::cluster() {
+  auto const hosts = static_cast<int>(host_names(world_).size());
+  Hardware const hardware =
+      options_.hardware ? *options_.hardware
+                        : measure_hardware(*backend_, world_,
+                                           peak_flops_[static_cast<std::size_t>(world_.rank())],
+                                           config_.train.precision, hosts);
+  Cluster cluster = cluster_of(config_.cluster, hardware);
+  cluster.nodes = hosts;
+  cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;
+  return cluster;
+}
+
+}  // namespace copus
