@@ -150,17 +150,21 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "C13: SIGTERM, SIGINT and SIGUSR1 save and end with code 3, in training and in evaluation") {
+    "C13: SIGTERM, SIGINT and SIGUSR1 save and end with code 3, in training, evaluation, saves and "
+    "changes of layout") {
   Reference const reference("llama-tied");
   Workspace const here;
   prepare(here, reference);
+  json config = json::parse(here.read("c.json"));
+  config["adapt"]["script"] = json::array();
+  here.write("quiet.json", config.dump());
   // The shell waits for the run's own words, then sends the signal to the run it started.
   auto const run = [&](const std::string& signal, const std::string& options,
                        const std::string& words, const std::string& more = "") {
     std::string const command =
         "--version >/dev/null; rm -rf run out.txt; touch out.txt; '" COPUS_BINARY
-        "' train c.json --ranks 2 --set parallel.tp=1 "
-        "--set adapt.script='[]' --set data.shuffle=true --set train.tokens=1B " +
+        "' train quiet.json --ranks 2 --set parallel.tp=1 "
+        "--set data.shuffle=true --set train.tokens=1B " +
         options + " >out.txt 2>&1 & pid=$!; tries=0; until grep -q '" + words +
         "' out.txt || [ $((tries+=1)) -gt 600 ]; do sleep 0.1; done; kill -" + signal + " $pid; " +
         more + " wait $pid";
@@ -180,6 +184,30 @@ TEST_CASE(
   CHECK(run("TERM", "--set 'data.val=data/*' --set train.eval_every_tokens=256",
             "eval at step 1") == 3);
   CHECK(here.metrics("run").back()["event"] == "stop");
+  // With a save after every step, waited for or beside training.
+  for (const char* async : {"false", "true"}) {
+    CAPTURE(async);
+    CHECK(run("USR1",
+              "--set checkpoint.every_tokens=256 --set checkpoint.async=" + std::string(async),
+              "checkpoint run/checkpoints/step-00000002") == 3);
+    json const stop = here.metrics("run").back();
+    CHECK(stop["event"] == "stop");
+    json const kept = json::parse(here.copus("inspect run --json").out)["checkpoints"];
+    CHECK(kept[0]["step"] == stop["step"]);
+    for (const json& checkpoint : kept) CHECK(checkpoint["complete"] == true);
+  }
+  // With a change of layout after every step.
+  for (int step = 1; step <= 5000; ++step) {
+    config["adapt"]["script"].push_back(
+        {{"step", step}, {"dp", step % 2 == 0 ? 2 : 1}, {"pp", step % 2 == 0 ? 1 : 2}});
+  }
+  here.write("quiet.json", config.dump());
+  CHECK(run("INT", "", "switched in") == 3);
+  std::vector<json> const switches = here.metrics("run");
+  CHECK(switches.back()["event"] == "stop");
+  CHECK(switches.back()["step"].get<int>() < 5000);
+  config["adapt"]["script"] = json::array();
+  here.write("quiet.json", config.dump());
   // A step of seconds: two signals at once are one request, as timeout sends it; a second request
   // does not wait for the step.
   std::string const slow = "--set batch.sequences=8192 --set batch.micro=1";
