@@ -8,6 +8,7 @@
 
 #include "cli/bench.h"
 #include "cli/number_checks.h"
+#include "cli/say.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/printable.h"
@@ -190,8 +191,9 @@ void run_step(const BenchStepFlags& flags) {
   on_ranks(flags.rank, [&](const BenchRank& rank) {
     Layout const layout = resolve_layout(config, rank.world.size());
     if (rank.leads() && layout.world() < rank.world.size()) {
-      fmt::print(stderr, "warning: {} of {} ranks are idle: the layout is {}\n",
-                 rank.world.size() - layout.world(), rank.world.size(), to_string(layout));
+      say_warning(fmt::format("{} of {} ranks are idle: the layout is {}",
+                              rank.world.size() - layout.world(), rank.world.size(),
+                              to_string(layout)));
     }
     std::string const problem = precision_problem(config, rank.backend.name() == "cuda");
     if (!problem.empty()) throw ConfigError(problem);

@@ -77,8 +77,8 @@ void run_plan(const PlanFlags& flags) {
   if (!problems.empty()) throw ConfigError(problems);
   for (const std::string& warning : warnings) say_warning(warning);
   if (used < world) {
-    fmt::print(stderr, "warning: {} of {} ranks stay idle: no legal layout uses more than {}\n",
-               world - used, world, used);
+    say_warning(fmt::format("{} of {} ranks stay idle: no legal layout uses more than {}",
+                            world - used, world, used));
   }
   double const phi = flags.critical_batch > 0.0 ? config.adapt.calibration * flags.critical_batch
                                                 : std::numeric_limits<double>::infinity();
