@@ -105,8 +105,9 @@ void TimedBackend::dropout(TensorView x, const Dropout& options) {
   timed("dropout", 0, traffic({&x, &x}), [&] { inner_.dropout(x, options); });
 }
 void TimedBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
-                            const TensorView& gain, float eps) {
-  timed("norm", 0, traffic({&out, &rstd, &x}), [&] { inner_.rms_norm(out, rstd, x, gain, eps); });
+                            const TensorView& gain, float eps, const Addends& sum) {
+  timed("norm", 0, traffic({&out, &rstd, &x, &sum.a, &sum.b}),
+        [&] { inner_.rms_norm(out, rstd, x, gain, eps, sum); });
 }
 void TimedBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
                                      const TensorView& x, const TensorView& gain,
@@ -115,9 +116,10 @@ void TimedBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const Te
         [&] { inner_.rms_norm_backward(d_x, d_gain, d_out, x, gain, rstd); });
 }
 void TimedBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
-                              const TensorView& gain, const TensorView& bias, float eps) {
-  timed("norm", 0, traffic({&out, &mean, &rstd, &x}),
-        [&] { inner_.layer_norm(out, mean, rstd, x, gain, bias, eps); });
+                              const TensorView& gain, const TensorView& bias, float eps,
+                              const Addends& sum) {
+  timed("norm", 0, traffic({&out, &mean, &rstd, &x, &sum.a, &sum.b}),
+        [&] { inner_.layer_norm(out, mean, rstd, x, gain, bias, eps, sum); });
 }
 void TimedBackend::layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
                                        const TensorView& d_out, const TensorView& x,

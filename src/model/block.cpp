@@ -17,12 +17,13 @@ void BlockContext::drop_rows(int layer, Place place, const TensorView& own_rows)
 }
 
 void norm_forward(const BlockContext& c, TensorView out, TensorView mean, TensorView rstd,
-                  const TensorView& x, const TensorView& gain, const TensorView& bias) {
+                  const TensorView& x, const TensorView& gain, const TensorView& bias,
+                  const Addends& sum) {
   float const eps = static_cast<float>(c.model.norm_eps);
   if (c.model.is_gpt2()) {
-    c.backend.layer_norm(out, mean, rstd, x, gain, bias, eps);
+    c.backend.layer_norm(out, mean, rstd, x, gain, bias, eps, sum);
   } else {
-    c.backend.rms_norm(out, rstd, x, gain, eps);
+    c.backend.rms_norm(out, rstd, x, gain, eps, sum);
   }
 }
 
@@ -62,18 +63,22 @@ TensorView branch_gradient(const BlockContext& c, int layer, BlockContext::Place
 
 namespace {
 
-// From x_in to the hidden layer of the feed-forward branch.
+void first_norm(const BlockContext& c, const LayerWeights& w, const std::vector<TensorView>& saved,
+                const Addends& sum) {
+  norm_forward(c, c.rows.own(pick(saved, Saved::norm1)), pick(saved, Saved::mean1),
+               pick(saved, Saved::rstd1), pick(saved, Saved::x_in), w.norm1, w.norm1_bias, sum);
+}
+
+// From norm1 to the normalised input of the feed-forward branch.
 void block_body(const BlockContext& c, int layer, const LayerWeights& w,
                 const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch) {
   const TensorView& x_in = pick(saved, Saved::x_in);
   const TensorView& x_mid = pick(saved, Saved::x_mid);
-  norm_forward(c, c.rows.own(pick(saved, Saved::norm1)), pick(saved, Saved::mean1),
-               pick(saved, Saved::rstd1), x_in, w.norm1, w.norm1_bias);
   c.rows.gather(pick(saved, Saved::norm1));
   attention_forward(c, layer, w, saved, scratch);
-  c.backend.add(x_mid, x_in, c.rows.own(pick(scratch, Scratch::branch)));
   norm_forward(c, c.rows.own(pick(saved, Saved::norm2)), pick(saved, Saved::mean2),
-               pick(saved, Saved::rstd2), x_mid, w.norm2, w.norm2_bias);
+               pick(saved, Saved::rstd2), x_mid, w.norm2, w.norm2_bias,
+               {x_in, c.rows.own(pick(scratch, Scratch::branch))});
   c.rows.gather(pick(saved, Saved::norm2));
 }
 
@@ -81,10 +86,22 @@ void block_body(const BlockContext& c, int layer, const LayerWeights& w,
 
 void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
                    const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
-                   TensorView x_out) {
+                   bool normed) {
+  if (!normed) first_norm(c, w, saved, {});
   block_body(c, layer, w, saved, scratch);
   mlp_forward(c, layer, w, saved, scratch);
+}
+
+void block_end(const BlockContext& c, const std::vector<TensorView>& saved,
+               const std::vector<TensorView>& scratch, TensorView x_out) {
   c.backend.add(x_out, pick(saved, Saved::x_mid), c.rows.own(pick(scratch, Scratch::branch)));
+}
+
+void block_next(const BlockContext& c, const std::vector<TensorView>& saved,
+                const std::vector<TensorView>& scratch, const LayerWeights& next,
+                const std::vector<TensorView>& next_saved) {
+  first_norm(c, next, next_saved,
+             {pick(saved, Saved::x_mid), c.rows.own(pick(scratch, Scratch::branch))});
 }
 
 void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,
@@ -92,6 +109,7 @@ void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,
                      Recompute recompute) {
   if (recompute == Recompute::selective) attention_core(c, layer, saved);
   if (recompute == Recompute::full) {
+    first_norm(c, w, saved, {});
     block_body(c, layer, w, saved, scratch);
     mlp_hidden(c, w, saved);
   }

@@ -40,19 +40,27 @@ const TensorView& pick(const std::vector<TensorView>& tensors, Kind kind) {
   return tensors[static_cast<std::size_t>(kind)];
 }
 
-// RMSNorm, or GPT-2's LayerNorm.
+// RMSNorm, or GPT-2's LayerNorm, of x or of the sum that is written there.
 void norm_forward(const BlockContext& c, TensorView out, TensorView mean, TensorView rstd,
-                  const TensorView& x, const TensorView& gain, const TensorView& bias);
+                  const TensorView& x, const TensorView& gain, const TensorView& bias,
+                  const Addends& sum = {});
 // d_x, d_gain and d_bias add.
 void norm_backward(const BlockContext& c, TensorView d_x, TensorView d_gain, TensorView d_bias,
                    const TensorView& d_out, const TensorView& x, const TensorView& gain,
                    const TensorView& mean, const TensorView& rstd);
 
-// x_out = x_mid + ffn(norm2(x_mid)), x_mid = x_in + attention(norm1(x_in)); x_in is
-// saved[Saved::x_in].
+// x_mid = x_in + attention(norm1(x_in)) and the branch ffn(norm2(x_mid)), which is left in own rows
+// of scratch[branch]; x_in is saved[Saved::x_in]. `normed`: norm1(x_in) is there already.
 void block_forward(const BlockContext& c, int layer, const LayerWeights& w,
                    const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
-                   TensorView x_out);
+                   bool normed);
+// x_out = x_mid + branch, after block_forward: the end of a chunk, or x_in of the next layer with
+// its first norm on top.
+void block_end(const BlockContext& c, const std::vector<TensorView>& saved,
+               const std::vector<TensorView>& scratch, TensorView x_out);
+void block_next(const BlockContext& c, const std::vector<TensorView>& saved,
+                const std::vector<TensorView>& scratch, const LayerWeights& next,
+                const std::vector<TensorView>& next_saved);
 // Makes again what `recompute` did not keep, from what it kept: attention's output from qkv, or
 // everything from x_in. The same operations on the same values, so the same bits.
 void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,

@@ -188,12 +188,18 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
   TensorView const end = is_last(place.chunk) ? pick(head_, Head::x_final) : output_;
   std::size_t const sets = place.saved.size();
   for (std::int64_t l = layers.begin; l < layers.end; ++l) {
-    std::size_t const i = static_cast<std::size_t>(l - layers.begin);
-    TensorView const x_out =
-        l + 1 < layers.end ? pick(place.saved[(i + 1) % sets], Saved::x_in) : end;
+    auto const at = [&](std::int64_t layer) -> const std::vector<TensorView>& {
+      return place.saved[static_cast<std::size_t>(layer - layers.begin) % sets];
+    };
     need(l);
-    block_forward(c, static_cast<int>(l), weights_.layers[static_cast<std::size_t>(l)],
-                  place.saved[i % sets], scratch_, x_out);
+    block_forward(c, static_cast<int>(l), weights_.layers[static_cast<std::size_t>(l)], at(l),
+                  scratch_, l > layers.begin);
+    if (l + 1 == layers.end) {
+      block_end(c, at(l), scratch_, end);
+    } else {
+      need(l + 1);
+      block_next(c, at(l), scratch_, weights_.layers[static_cast<std::size_t>(l + 1)], at(l + 1));
+    }
   }
   if (is_last(place.chunk)) {
     COPUS_CHECK(batch.targets.size() == rows, "a micro-batch has the stage's size");

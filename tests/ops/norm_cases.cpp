@@ -28,27 +28,39 @@ RowStatistics statistics(const std::vector<double>& x, std::int64_t row, std::in
   return {mean, 1.0 / std::sqrt(square / static_cast<double>(C) + kEps)};
 }
 
-OpCase forward_case(std::int64_t N, std::int64_t C, std::int64_t gap, bool centred) {
+// `sums`: x is written as a + b first.
+OpCase forward_case(std::int64_t N, std::int64_t C, std::int64_t gap, bool centred,
+                    bool sums = false) {
   OpCase row;
   row.op = centred ? "layer_norm" : "rms_norm";
-  row.name = fmt::format("({}, {}){}", N, C, gap > 0 ? " strided" : "");
+  row.name = fmt::format("({}, {}){}{}", N, C, gap > 0 ? " strided" : "", sums ? " of a sum" : "");
   auto const terms = static_cast<double>(C);
   if (centred) {
     row.operands = {output("out", {N, C}, terms), output("mean", {N}, terms),
                     output("rstd", {N}, terms),   input("x", {N, C}, gap),
                     input("gain", {C}),           input("bias", {C})};
-    row.run = [](Backend& backend, const Views& v) {
-      backend.layer_norm(v[0], v[1], v[2], v[3], v[4], v[5], static_cast<float>(kEps));
+    row.run = [sums](Backend& backend, const Views& v) {
+      backend.layer_norm(v[0], v[1], v[2], v[3], v[4], v[5], static_cast<float>(kEps),
+                         sums ? Addends{v[6], v[7]} : Addends{});
     };
   } else {
     row.operands = {output("out", {N, C}, terms), output("rstd", {N}, terms),
                     input("x", {N, C}, gap), input("gain", {C})};
-    row.run = [](Backend& backend, const Views& v) {
-      backend.rms_norm(v[0], v[1], v[2], v[3], static_cast<float>(kEps));
+    row.run = [sums](Backend& backend, const Views& v) {
+      backend.rms_norm(v[0], v[1], v[2], v[3], static_cast<float>(kEps),
+                       sums ? Addends{v[4], v[5]} : Addends{});
     };
   }
+  std::size_t const x = centred ? 3 : 2;
+  if (sums) {
+    row.operands[x] = output("x", {N, C}, 1.0, gap);
+    row.operands.push_back(input("a", {N, C}, gap));
+    row.operands.push_back(input("b", {N, C}));
+  }
   row.reference = [=](Values& v) {
-    std::size_t const x = centred ? 3 : 2;
+    if (sums) {
+      for (std::size_t i = 0; i < v[x].size(); ++i) v[x][i] = v[v.size() - 2][i] + v.back()[i];
+    }
     for (std::int64_t r = 0; r < N; ++r) {
       RowStatistics const s = statistics(v[x], r, C, centred);
       if (centred) v[1][at(r)] = s.mean;
@@ -142,6 +154,8 @@ std::vector<OpCase> norm_cases() {
     }
     rows.push_back(forward_case(5, 1601, 0, centred));
     rows.push_back(forward_case(3, 1604, 4, centred));
+    rows.push_back(forward_case(7, 1604, 4, centred, true));
+    rows.push_back(forward_case(1, 1, 0, centred, true));
     // Many rows, and wide ones; finite differences of so many elements would take minutes.
     for (auto const& [N, C] : std::vector<std::array<std::int64_t, 2>>{{1100, 8}, {5, 1604}}) {
       OpCase row = backward_case(N, C, 0, centred);

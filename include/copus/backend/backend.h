@@ -46,6 +46,11 @@ struct AttentionOptions {
   std::int64_t global_heads = 0;
 };
 
+// What a norm may add up before it: x = a + b is written first (x may be a or b).
+struct Addends {
+  TensorView a, b;  // of the sizes of x; both or neither
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -93,13 +98,14 @@ class Backend {
   virtual void dropout(TensorView x, const Dropout& options) = 0;  // in place; its own backward
   // out = x rstd gain, rstd (N) = 1/sqrt(mean x^2 + eps)
   virtual void rms_norm(TensorView out, TensorView rstd, const TensorView& x,
-                        const TensorView& gain, float eps) = 0;
+                        const TensorView& gain, float eps, const Addends& sum = {}) = 0;
   // d_x adds (the residual's gradient is already there); d_gain adds
   virtual void rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
                                  const TensorView& x, const TensorView& gain,
                                  const TensorView& rstd) = 0;
   virtual void layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
-                          const TensorView& gain, const TensorView& bias, float eps) = 0;
+                          const TensorView& gain, const TensorView& bias, float eps,
+                          const Addends& sum = {}) = 0;
   virtual void layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
                                    const TensorView& d_out, const TensorView& x,
                                    const TensorView& gain, const TensorView& mean,

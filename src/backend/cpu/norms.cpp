@@ -21,12 +21,41 @@ T* columns_of(const TensorView& x, std::int64_t width) {
 
 constexpr std::int64_t kRows = ColumnSums::kRowsPerBlock;
 
+// The rows of x, written as a + b one by one where that is asked for: the norm then finds each in
+// the nearest cache.
+template <class T>
+class SummedRows {
+ public:
+  SummedRows(const TensorView& x, const Addends& sum) : x_(rows_of<T>(x)), adds_(sum.a) {
+    if (!adds_) return;
+    a_ = rows_of<T>(sum.a), b_ = rows_of<T>(sum.b);
+    COPUS_CHECK(
+        a_.rows == x_.rows && b_.rows == x_.rows && a_.width == x_.width && b_.width == x_.width,
+        "a sum has the sizes of its parts");
+  }
+  const T* row(std::int64_t r) const {
+    T* const x = x_.row(r);
+    if (adds_) {
+      const T* const a = a_.row(r);
+      const T* const b = b_.row(r);
+#pragma omp simd
+      for (std::int64_t c = 0; c < x_.width; ++c) put(x[c], get(a[c]) + get(b[c]));
+    }
+    return x;
+  }
+
+ private:
+  RowsOf<T> x_, a_{}, b_{};
+  bool adds_;
+};
+
 }  // namespace
 
 void CpuBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
-                          const TensorView& gain, float eps) {
+                          const TensorView& gain, float eps, const Addends& sum) {
   with_compute_type(out.dtype, [&]<class T>(T) {
     RowsOf<T> const to = rows_of<T>(out), from = rows_of<T>(x);
+    SummedRows<T> const summed(x, sum);
     COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
     float* const scale = statistics_of(rstd, from.rows);
     const T* const g = columns_of<T>(gain, from.width);
@@ -34,7 +63,7 @@ void CpuBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
     auto const width = static_cast<float>(C);
     for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
       for (std::int64_t r = first; r < last; ++r) {
-        const T* const a = from.row(r);
+        const T* const a = summed.row(r);
         T* const y = to.row(r);
         float squares = 0.0f;
 #pragma omp simd reduction(+ : squares)
@@ -90,9 +119,11 @@ void CpuBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const Tens
 }
 
 void CpuBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
-                            const TensorView& gain, const TensorView& bias, float eps) {
+                            const TensorView& gain, const TensorView& bias, float eps,
+                            const Addends& sum) {
   with_compute_type(out.dtype, [&]<class T>(T) {
     RowsOf<T> const to = rows_of<T>(out), from = rows_of<T>(x);
+    SummedRows<T> const summed(x, sum);
     COPUS_CHECK(to.rows == from.rows && to.width == from.width, "out has the sizes of x");
     float* const means = statistics_of(mean, from.rows);
     float* const scale = statistics_of(rstd, from.rows);
@@ -102,7 +133,7 @@ void CpuBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, co
     auto const width = static_cast<float>(C);
     for_row_blocks(threads_, from.rows, 8, [&](int, std::int64_t first, std::int64_t last) {
       for (std::int64_t r = first; r < last; ++r) {
-        const T* const a = from.row(r);
+        const T* const a = summed.row(r);
         T* const y = to.row(r);
         float total = 0.0f;
 #pragma omp simd reduction(+ : total)

@@ -43,12 +43,13 @@ class CudaBackend final : public Backend {
   void add(TensorView out, const TensorView& a, const TensorView& b) override;
   void dropout(TensorView x, const Dropout& options) override;
   void rms_norm(TensorView out, TensorView rstd, const TensorView& x, const TensorView& gain,
-                float eps) override;
+                float eps, const Addends& sum) override;
   void rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
                          const TensorView& x, const TensorView& gain,
                          const TensorView& rstd) override;
   void layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
-                  const TensorView& gain, const TensorView& bias, float eps) override;
+                  const TensorView& gain, const TensorView& bias, float eps,
+                  const Addends& sum) override;
   void layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
                            const TensorView& d_out, const TensorView& x, const TensorView& gain,
                            const TensorView& mean, const TensorView& rstd) override;

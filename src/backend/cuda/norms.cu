@@ -194,7 +194,8 @@ void check_sizes(const Rows& d_x, const Rows& d_out, const Rows& x) {
 }  // namespace cuda
 
 void CudaBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
-                           const TensorView& gain, float eps) {
+                           const TensorView& gain, float eps, const Addends& sum) {
+  if (sum.a) add(x, sum.a, sum.b);
   Rows const from = rows_of(x);
   cuda::launch_forward<false>(stream(),
                               {rows_of(out), from, nullptr, cuda::statistics_of(rstd, from.rows),
@@ -202,7 +203,9 @@ void CudaBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
 }
 
 void CudaBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
-                             const TensorView& gain, const TensorView& bias, float eps) {
+                             const TensorView& gain, const TensorView& bias, float eps,
+                             const Addends& sum) {
+  if (sum.a) add(x, sum.a, sum.b);
   Rows const from = rows_of(x);
   cuda::launch_forward<true>(
       stream(), {rows_of(out), from, cuda::statistics_of(mean, from.rows),
