@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/parallel_for.h"
@@ -27,6 +28,27 @@ dnnl::memory::desc stored(std::int64_t rows, std::int64_t columns, std::int64_t 
                           dnnl::memory::data_type type) {
   return {
       {rows, columns}, type, transposed ? dnnl::memory::dims{1, ld} : dnnl::memory::dims{ld, 1}};
+}
+
+// oneDNN's first choice for bf16, its batch-reduce kernels, or its older packed product: the latter
+// is up to a third faster in both backward products and a little in tall forward ones, and slower
+// in short forward ones (measured on Zen 5, docs/benchmarks/cpu-step.md).
+bool packed_is_faster(const GemmShape& s) {
+  constexpr std::int64_t kTall = 512;
+  bool const forward = !s.transpose_a && s.transpose_b;
+  return !forward || s.m >= kTall;
+}
+
+dnnl::matmul::primitive_desc choose(const dnnl::matmul::desc& desc,
+                                    const dnnl::primitive_attr& attributes,
+                                    const dnnl::engine& engine, const GemmShape& s) {
+  if (packed_is_faster(s)) {
+    dnnl::matmul::primitive_desc option(desc, attributes, engine);
+    do {
+      if (std::string_view(option.impl_info_str()).starts_with("gemm")) return option;
+    } while (option.next_impl());
+  }
+  return {desc, attributes, engine};
 }
 
 }  // namespace
@@ -62,7 +84,7 @@ const dnnl::matmul& Gemm::State::product(const Bf16Key& key, const GemmShape& s,
   dnnl::matmul::desc const desc =
       bias ? dnnl::matmul::desc(a, b, stored(1, s.n, s.n, false, Type::bf16), out)
            : dnnl::matmul::desc(a, b, out);
-  dnnl::matmul::primitive_desc const chosen(desc, attributes, engine);
+  dnnl::matmul::primitive_desc const chosen = choose(desc, attributes, engine, s);
   descriptions.emplace(key, chosen);
   return products.emplace(key, dnnl::matmul(chosen)).first->second;
 }
