@@ -10,8 +10,8 @@
 #include "cli/launch.h"
 #include "cli/number_checks.h"
 #include "cli/overrides.h"
+#include "cli/request_signals.h"
 #include "cli/say.h"
-#include "cli/stop_signal.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/state/checkpoint.h"
@@ -42,7 +42,7 @@ void find_model(Config& config, bool resume) {
 }
 
 void run_train(const TrainFlags& flags) {
-  catch_stop_signals();
+  catch_request_signals();
   std::vector<std::string> problems, warnings;
   Overrides const overrides = overrides_of(flags.set, problems);
   Config config;
@@ -70,6 +70,7 @@ void run_train(const TrainFlags& flags) {
       int const signal = stop_signal();
       return signal == 0 ? std::string() : name_of_signal(signal);
     };
+    options.check_asked = take_check_request;
     switch (train(config, options, world)) {
       case RunEnd::done:
         return;

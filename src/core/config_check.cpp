@@ -164,10 +164,30 @@ void check_schedule(const Config& config, Problems& problems) {
         s.decay_tokens, s.warmup_tokens));
 }
 
+// What branched checks at an interval need: a noise scale to correct, losses, larger batches.
+void check_branches(const Config& config, Problems& problems) {
+  std::int64_t const every = config.adapt.check_every_tokens, most = config.batch.max;
+  if (every == 0) return;
+  auto const need = [&](const std::string& what) {
+    problems.push_back(
+        fmt::format("adapt.check_every_tokens: {} needs {}; it takes 0 here", every, what));
+  };
+  if (config.adapt.mode == AdaptMode::off)
+    need("adapt.mode \"log\", \"suggest\" or \"act\", which is \"off\"");
+  if (!config.data.train.empty() && config.data.val.empty())
+    need("data.val, on which to measure losses");
+  std::int64_t const first = config.batch.sequences;
+  if (first > 0 && most < 2 * first) {
+    need(fmt::format("a batch.max of {} or more (twice the batch of {}), which is {}", 2 * first,
+                     first, most));
+  }
+}
+
 }  // namespace
 
 void check_rules(const Config& config, Problems& problems) {
   check_schedule(config, problems);
+  check_branches(config, problems);
   if (config.adapt.objective != Objective::plain && config.batch_rule.lr != LrRule::sqrt)
     problems.push_back(fmt::format(
         "adapt.objective: \"{}\" needs batch_rule.lr \"sqrt\", which is \"{}\"; it takes \"plain\" "

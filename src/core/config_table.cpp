@@ -199,6 +199,8 @@ Table<Config> adaptation_rows() {
       row("adapt.margin", &Config::adapt, &AdaptConfig::margin, real(kNotNegative)),
       steps("adapt.horizon_tokens", &AdaptConfig::horizon_tokens, 0, "a count of tokens"),
       steps("adapt.min_dwell_steps", &AdaptConfig::min_dwell_steps, 0, "a count of steps"),
+      steps("adapt.check_every_tokens", &AdaptConfig::check_every_tokens, 0, "a count of tokens"),
+      steps("adapt.check_tokens", &AdaptConfig::check_tokens, 0, "a count of tokens"),
       row("adapt.script", &Config::adapt, &AdaptConfig::script, script()),
   };
 }

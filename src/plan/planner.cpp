@@ -170,6 +170,16 @@ Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situa
 
 }  // namespace
 
+NoiseScale noise_of(const std::optional<GnsReading>& reading) {
+  if (!reading) return {.why = "not measured yet"};
+  const GnsReading& r = *reading;
+  if (r.state == GnsState::warm && r.critical_batch && r.low && r.high) {
+    return {*r.critical_batch, *r.low, *r.high, true};
+  }
+  if (r.state == GnsState::cold) return {.why = "too few estimates so far"};
+  return {.why = r.reason};
+}
+
 std::string to_string(const Configuration& configuration) {
   return fmt::format("batch {} ({}, micro-batch {}{})", configuration.batch,
                      to_string(configuration.shape.layout), configuration.shape.micro,

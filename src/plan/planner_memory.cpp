@@ -79,7 +79,8 @@ std::string memory_text(const PlannerMemory& memory) {
               {"trend", trend},
               {"last_change_step", memory.state.last_change_step},
               {"switch_seconds", memory.switch_seconds},
-              {"micro_seconds", memory.micro_seconds}}
+              {"micro_seconds", memory.micro_seconds},
+              {"correction", memory.correction}}
       .dump();
 }
 
@@ -99,6 +100,9 @@ PlannerMemory parse_memory(const std::string& text, const std::string& name) try
   memory.state.last_change_step = in.at("last_change_step").get<std::int64_t>();
   memory.switch_seconds = at_least_zero(in, name, "switch_seconds");
   memory.micro_seconds = at_least_zero(in, name, "micro_seconds");
+  // Not in files of versions without checks.
+  if (in.contains("correction")) memory.correction = at_least_zero(in, name, "correction");
+  require(memory.correction > 0.0, name + ": correction is above 0");
   return memory;
 } catch (const json::exception& error) {
   throw ConfigError(fmt::format("{}: damaged: {}", name, error.what()));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -37,6 +38,23 @@ GnsReading reading_of(const json& in) {
   return out;
 }
 
+// A loss that was not finite is null.
+double finite_or_nan(const json& in, const char* key) {
+  return number(in, key).value_or(std::numeric_limits<double>::quiet_NaN());
+}
+
+Check check_of(const json& in) {
+  Check check;
+  check.from_loss = finite_or_nan(in, "from_loss");
+  for (const json& branch : in.at("branches")) {
+    check.branches.push_back({branch.at("batch").get<std::int64_t>(),
+                              branch.at("steps").get<std::int64_t>(), branch.at("lr").get<double>(),
+                              finite_or_nan(branch, "loss"), finite_or_nan(branch, "progress"),
+                              finite_or_nan(branch, "error")});
+  }
+  return check;
+}
+
 // Goes through the lines of one file.
 class Player {
  public:
@@ -51,6 +69,7 @@ class Player {
       if (event == "decision" && in.value("reason", "") != "adapt.script") decide(in);
       if (event == "reshard") reshard(in);
       if (event == "verify") verify(in);
+      if (event == "check") check(in);
     }
   }
   bool started() const { return planner_.has_value(); }
@@ -118,6 +137,12 @@ class Player {
     auto const step = in.at("step").get<std::int64_t>();
     replay_.verdicts.push_back(
         {step, in.at("kept").get<bool>(), planner_->settle(step, next_look_ >= kLastLook)});
+  }
+
+  void check(const json& in) {
+    replay_.checks.push_back({in.at("step").get<std::int64_t>(), number(in, "critical_batch"),
+                              in.at("calibration").get<double>(),
+                              planner_->learn(check_of(in), noise_)});
   }
 
   const Config& config_;

@@ -49,16 +49,6 @@ double guessed_micro_seconds(const Config& config, const Cluster& cluster, const
   return 2.0 * bytes / std::max(1.0, cluster.hardware.memory_bytes_per_second);
 }
 
-NoiseScale noise_of(const std::optional<GnsReading>& reading) {
-  if (!reading) return {.why = "not measured yet"};
-  const GnsReading& r = *reading;
-  if (r.state == GnsState::warm && r.critical_batch && r.low && r.high) {
-    return {*r.critical_batch, *r.low, *r.high, true};
-  }
-  if (r.state == GnsState::cold) return {.why = "too few estimates so far"};
-  return {.why = r.reason};
-}
-
 }  // namespace
 
 RunPlanner::RunPlanner(const Config& config, const Cluster& cluster, int world,
@@ -153,9 +143,11 @@ Decision RunPlanner::decide(const Moment& now, const Configuration& present, boo
     note_noise(memory_.trend, static_cast<double>(now.tokens), situation.noise.critical_batch,
                half_life_tokens(config_.gns, config_.train.tokens));
   }
+  PlannerRules rules = rules_;
+  rules.calibration *= memory_.correction;
   Decision const decision =
       copus::decide(config_.batch.schedule.empty() ? table_ : scheduled(present.batch),
-                    memory_.live, rules_, situation, memory_.state);
+                    memory_.live, rules, situation, memory_.state);
   if (acts && decision.change != Change::none) {
     if (decision.change == Change::layout) pending_ = decision;
     note_change(memory_.state, now.step);
@@ -169,6 +161,10 @@ void RunPlanner::changed(const StepShape& from, const StepShape& to, std::int64_
   (micro_alone ? memory_.micro_seconds : memory_.switch_seconds) = seconds;
   note_change(memory_.state, step);
   before_ = std::exchange(now_, {});
+}
+
+CheckFinding RunPlanner::learn(const Check& check, const std::optional<GnsReading>& noise) {
+  return copus::learn(memory_, check, rules_, noise_of(noise));
 }
 
 Verdict RunPlanner::settle(std::int64_t step, bool last) {

@@ -72,6 +72,10 @@ Adapter::Outcome Adapter::decide(const Counters& now, const std::optional<GnsRea
   return outcome;
 }
 
+CheckFinding Adapter::learn(const Check& check, const std::optional<GnsReading>& noise) {
+  return planner_->learn(check, noise);
+}
+
 void Adapter::changed(const RunPlan& from, const RunPlan& to, std::int64_t step, double seconds) {
   steps_ = 0;
   next_look_ = kFirstLook;

@@ -33,6 +33,8 @@ class Adapter {
   // Every rank together, when due.
   Outcome decide(const Counters& now, const std::optional<GnsReading>& noise, const RunPlan& plan,
                  std::int64_t batch);
+  // Rank 0, after a branched check.
+  CheckFinding learn(const Check& check, const std::optional<GnsReading>& noise);
   // After a change of layout or micro-batch that took so many seconds, or one that was refused.
   void changed(const RunPlan& from, const RunPlan& to, std::int64_t step, double seconds);
   void refused();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "copus/comm/vote.h"
 #include "copus/core/error.h"
@@ -17,7 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t kRound = 8;  // micro-batches between two looks at `stop`
+// Micro-batches between two looks at `stop`; fewer where the windows would not make kParts parts.
+constexpr std::int64_t kRound = 8, kParts = 16;
 
 // Says how far it is: a live line on a terminal, a plain line every ten seconds elsewhere.
 class EvalProgress {
@@ -71,20 +73,23 @@ EvalRecord evaluate(Stage& stage, const Mesh& mesh, const EvalSet& data, std::in
     if (first > 0) progress.show(first, data.windows(), seq_len);
     return MicroBatch{ids, targets, 0, 0};
   };
-  double loss_sum = 0.0;
-  for (std::int64_t rounds = (all + dp - 1) / dp; done < rounds; done += kRound) {
-    std::int64_t const mine =
-        std::clamp<std::int64_t>((all - here + dp - 1) / dp - done, 0, kRound);
+  EvalRecord record;
+  std::int64_t const turns = (all + dp - 1) / dp;
+  std::int64_t const round = std::clamp<std::int64_t>(turns / kParts, 1, kRound);
+  for (; done < turns; done += round) {
+    std::int64_t const mine = std::clamp<std::int64_t>((all - here + dp - 1) / dp - done, 0, round);
     double sums[2] = {run_forward_only(stage, mesh, mine, batch_of), stop && stop() ? 1.0 : 0.0};
     if (mesh.coord().tp != 0) sums[0] = 0.0;
     // all: the last stages' first tp ranks have the losses of their own windows; and all leave
     // together.
     mesh.all().all_reduce(std::span<double>(sums), ReduceOp::sum);
-    if (sums[1] > 0.0) return {0.0, 0, true};
-    loss_sum += sums[0];
+    if (sums[1] > 0.0) return {.stopped = true};
+    record.parts.push_back(sums[0]);
   }
-  return {loss_sum / static_cast<double>(std::max<std::int64_t>(1, data.tokens())), data.tokens(),
-          false};
+  double const loss_sum = std::accumulate(record.parts.begin(), record.parts.end(), 0.0);
+  record.tokens = data.tokens();
+  record.loss = loss_sum / static_cast<double>(std::max<std::int64_t>(1, record.tokens));
+  return record;
 }
 
 EvalRecord evaluate_checkpoint(const std::string& directory, const ModelConfig& model,

@@ -135,6 +135,17 @@ double Progress::mfu_of(double tokens_per_second) const {
   return tokens_per_second * flops_per_token_ / peak_flops_;
 }
 
+// Steps at the present rate, and the checks that fall due between them.
+double Progress::seconds_left(std::int64_t tokens) const {
+  std::int64_t const end = config_.train.tokens, every = config_.adapt.check_every_tokens;
+  double const steps =
+      static_cast<double>(std::max<std::int64_t>(0, end - tokens)) / std::max(1e-9, recent_rate_);
+  if (every == 0 || tokens >= end) return steps;
+  // None at the end itself.
+  auto const checks = static_cast<double>((end - 1) / every - tokens / every);
+  return steps + checks * check_seconds_;
+}
+
 std::string Progress::line(const StepRecord& r) const {
   double const left =
       static_cast<double>(std::max<std::int64_t>(0, config_.train.tokens - r.tokens));
@@ -149,7 +160,7 @@ std::string Progress::line(const StepRecord& r) const {
       "MFU {:>4.1f}% | data {:>3.1f}% | {}left {}",
       r.step, human_count(static_cast<double>(r.tokens)), done, r.loss, r.grad_norm, r.lr,
       human_count(recent_rate_), 100.0 * mfu_of(recent_rate_), 100.0 * recent_data_share_,
-      predicted, human_duration(left / std::max(1e-9, recent_rate_)));
+      predicted, human_duration(seconds_left(r.tokens)));
 }
 
 }  // namespace copus

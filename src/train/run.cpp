@@ -144,10 +144,7 @@ void Run::evaluate() {
   PhaseMark const phase(trainer_.activity(), "evaluating");
   EvalRecord const result = trainer_.evaluate(*inputs_.val, leads() ? &log_ : nullptr,
                                               [this] { return asked_to_stop(); });
-  double stopped = result.stopped ? 1.0 : 0.0;
-  // world: ranks that idle leave with the others.
-  trainer_.world().all_reduce(std::span(&stopped, 1), ReduceOp::max);
-  if (stopped > 0.0) stopping_ = true;
+  if (result.stopped) stopping_ = true;
   if (!leads()) return;
   if (result.stopped) {
     log_.info("evaluation left unfinished: the run was asked to stop");
@@ -202,21 +199,25 @@ void Run::finish_save() {
                    {"stall_seconds", result.stall_seconds}});
 }
 
+SampleSource Run::training_samples() const {
+  return [this](std::int64_t index, std::span<std::int32_t> inputs,
+                std::span<std::int32_t> targets) { inputs_.train->sample(index, inputs, targets); };
+}
+
 RunEnd Run::go() {
   start();
   const Counters& counters = trainer_.state().counters;
   TokenInterval evaluation(config_.train.eval_every_tokens, counters.tokens);
   TokenInterval checkpoint(config_.checkpoint.every_tokens, counters.tokens);
-  SampleSource const samples = [this](std::int64_t index, std::span<std::int32_t> inputs,
-                                      std::span<std::int32_t> targets) {
-    inputs_.train->sample(index, inputs, targets);
-  };
+  TokenInterval check(config_.adapt.check_every_tokens, counters.tokens);
+  SampleSource const samples = training_samples();
   follow_script();
   std::string reason = end_reason();
   for (; reason.empty(); reason = end_reason()) {
     std::int64_t const before = counters.samples;
     std::int64_t const batch = batch_of(plan_, config_.batch, counters.tokens);
-    StepRecord record = trainer_.step(samples, batch, {asked_to_stop(), writer_.written()});
+    StepRecord record =
+        trainer_.step(samples, batch, {asked_to_stop(), writer_.written(), asked_to_check()});
     if (adapter_) record.predicted_seconds = adapter_->predicted_seconds(plan_, batch);
     report(record);
     warn_of_epochs(before);
@@ -226,7 +227,12 @@ RunEnd Run::go() {
     if (evaluation.due(counters.tokens)) evaluate();
     if (stopping_) break;
     if (checkpoint.due(counters.tokens)) save(SaveMode::as_configured);
-    if (counters.tokens < config_.train.tokens) between_steps(record);
+    if (counters.tokens >= config_.train.tokens) continue;
+    // While the learning rate warms up, what a batch brings says little of later.
+    bool const settled = counters.tokens >= config_.schedule.warmup_tokens;
+    if ((check.due(counters.tokens) && settled) || record.check_requested) check_batches();
+    if (stopping_) break;
+    between_steps(record);
   }
   bool const failed = counters.skipped_in_a_row >= config_.train.max_skipped_steps;
   if (failed) {

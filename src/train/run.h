@@ -9,6 +9,7 @@
 
 #include "copus/core/config.h"
 #include "copus/core/log.h"
+#include "copus/train/branched_check.h"
 #include "copus/train/loop.h"
 #include "copus/train/metrics.h"
 #include "copus/train/report.h"
@@ -36,6 +37,8 @@ class Run {
  private:
   bool leads() const { return world_.rank() == 0; }
   bool asked_to_stop() const { return options_.stop_reason && !options_.stop_reason().empty(); }
+  bool asked_to_check() const { return options_.check_asked && options_.check_asked(); }
+  SampleSource training_samples() const;
   void start();
   void load();
   void take_directory();
@@ -54,6 +57,9 @@ class Run {
   void follow_script();
   void settle_switch();
   void consult_planner();
+  std::string check_problem() const;
+  void check_batches();
+  void report_check(const CheckRun& run, std::int64_t branch_tokens);
   void write_decision(const Decision& decision, bool acts);
   void change_to(const RunPlan& plan, const std::string& reason);
   double peak_of(const Layout& layout) const;
@@ -84,7 +90,8 @@ class Run {
   GnsState gns_state_ = GnsState::cold;  // as last said
   std::int64_t gns_said_at_ = 0;
   bool double_count_said_ = false;
-  double read_seconds_ = 0.0;  // that reading the checkpoint took
+  double check_seconds_ = 0.0;  // of branched checks, since the last decision
+  double read_seconds_ = 0.0;   // that reading the checkpoint took
   std::int64_t saved_at_ = -1, saving_step_ = -1, evaluated_at_ = -1;  // steps
   std::string save_failed_;                                            // why the last save did
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "copus/backend/machine.h"
 #include "copus/core/config_io.h"
@@ -149,6 +150,7 @@ void Run::write_decision(const Decision& decision, bool acts) {
                         {"current", decision.current},
                         {"probability", decision.probability},
                         {"cost_seconds", decision.cost_seconds},
+                        {"check_seconds", std::exchange(check_seconds_, 0.0)},
                         {"objective", name_of(config_.adapt.objective)},
                         {"predicted_tokens_per_second", decision.predicted_speed},
                         {"current_tokens_per_second", decision.current_speed},

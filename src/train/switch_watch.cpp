@@ -29,6 +29,10 @@ void SwitchWatch::switched() {
   pending_ = true;
 }
 
+void SwitchWatch::look_away(const Mesh& mesh) {
+  seen_ = totals_of(mesh);
+}
+
 void SwitchWatch::add(double rate, const Mesh& mesh) {
   std::map<std::string, GroupTraffic> const totals = totals_of(mesh);
   // The first step touches memory for the first time; its groups' totals are where counting starts.

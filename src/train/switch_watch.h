@@ -15,6 +15,8 @@ class SwitchWatch {
  public:
   // A step of an active rank in the mesh's layout, in tokens/s.
   void add(double rate, const Mesh& mesh);
+  // What the groups have done since the last step is none of a step's.
+  void look_away(const Mesh& mesh);
   // The steps from now on are those of another layout.
   void switched();
 

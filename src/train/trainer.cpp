@@ -169,7 +169,7 @@ void Trainer::share_points(std::int64_t batch, Share& share) const {
 // active rank puts its times into places of its own. Returns the norms that were measured.
 StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
                                   StepRecord& record) {
-  constexpr std::size_t kSums = 10, kTimes = 4;
+  constexpr std::size_t kSums = 11, kTimes = 4;
   auto const ranks = static_cast<std::size_t>(layout().world());
   std::vector<double> scalars{share.loss_sum,
                               share.square_sum,
@@ -180,7 +180,8 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
                               share.first.parts,
                               share.local.square,
                               share.local.inverse,
-                              share.local.parts};
+                              share.local.parts,
+                              share.flags.check ? 1.0 : 0.0};
   scalars.resize(kSums + kTimes * ranks, 0.0);
   if (active()) {
     double* const mine = scalars.data() + kSums + kTimes * static_cast<std::size_t>(world_->rank());
@@ -191,6 +192,7 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
   record.loss = scalars[0] / static_cast<double>(step_tokens);
   record.grad_norm = std::sqrt(scalars[1]) / static_cast<double>(step_tokens);
   record.stop_requested = scalars[2] > 0.0;
+  record.check_requested = scalars[10] > 0.0;
   record.all_written = scalars[3] >= static_cast<double>(world_->size());
   std::span<const double> const times = std::span<const double>(scalars).subspan(kSums);
   record.compute = spread_of(times, 0, kTimes);
@@ -275,8 +277,16 @@ StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, StepFl
 }
 
 EvalRecord Trainer::evaluate(const EvalSet& data, Log* log, const std::function<bool()>& stop) {
-  if (!active()) return {};
-  return copus::evaluate(engine_->stage(), mesh_, data, micro_, config_.model.seq_len, log, stop);
+  EvalRecord record;
+  if (active()) {
+    record =
+        copus::evaluate(engine_->stage(), mesh_, data, micro_, config_.model.seq_len, log, stop);
+  }
+  double stopped = record.stopped ? 1.0 : 0.0;
+  // world: ranks that idle leave with the others.
+  world_->all_reduce(std::span(&stopped, 1), ReduceOp::max);
+  record.stopped = stopped > 0.0;
+  return record;
 }
 
 }  // namespace copus

@@ -150,6 +150,8 @@ struct AdaptConfig {
   double margin = 0.05;
   std::int64_t horizon_tokens = 0;  // 0: to the end of the run
   std::int64_t min_dwell_steps = 50;
+  std::int64_t check_every_tokens = 0;  // 0: only when asked to
+  std::int64_t check_tokens = 0;        // of each branch; 0: 16 steps of the largest batch tried
   std::vector<ScriptedSwitch> script;
   bool operator==(const AdaptConfig&) const = default;
 };

@@ -8,6 +8,7 @@
 
 #include "copus/core/config.h"
 #include "copus/plan/candidates.h"
+#include "copus/plan/gns.h"
 #include "copus/plan/live_costs.h"
 
 namespace copus {
@@ -19,6 +20,7 @@ struct NoiseScale {
   bool resolved = false;
   std::string why = {};  // it is not resolved
 };
+NoiseScale noise_of(const std::optional<GnsReading>& reading);
 
 // What the run does, or could do.
 struct Configuration {

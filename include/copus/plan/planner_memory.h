@@ -14,6 +14,8 @@ struct PlannerMemory {
   NoiseTrend trend;
   // Of the last such change, as measured; 0: none yet.
   double switch_seconds = 0.0, micro_seconds = 0.0;
+  // Of adapt.calibration, by the last branched check (plan/check.h) that found something.
+  double correction = 1.0;
 
   bool operator==(const PlannerMemory&) const = default;
 };

@@ -1,10 +1,12 @@
 // A recorded run's metrics through the planner once more: what it would have decided, by the same
 // function that decides in the running job.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "copus/core/config.h"
+#include "copus/plan/check.h"
 #include "copus/plan/verdict.h"
 
 namespace copus {
@@ -22,9 +24,16 @@ struct ReplayedVerdict {
   bool recorded_kept = true;
   Verdict verdict;
 };
+struct ReplayedCheck {
+  std::int64_t step = 0;
+  std::optional<double> recorded_critical_batch;
+  double recorded_calibration = 0.0;  // adapt.calibration times the correction
+  CheckFinding finding;
+};
 struct Replay {
   std::vector<ReplayedDecision> decisions;
   std::vector<ReplayedVerdict> verdicts;
+  std::vector<ReplayedCheck> checks;
 };
 
 // `metrics`: lines of a metrics.jsonl of a run with this configuration and adapt.mode suggest or

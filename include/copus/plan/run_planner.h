@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "copus/plan/check.h"
 #include "copus/plan/gns.h"
 #include "copus/plan/planner_memory.h"
 #include "copus/plan/verdict.h"
@@ -35,6 +36,8 @@ class RunPlanner {
   // The change from one to another was carried out in so many seconds, or was refused.
   void changed(const StepShape& from, const StepShape& to, std::int64_t step, double seconds);
   void refused() { pending_.reset(); }
+  // From now on decisions go by what the check found.
+  CheckFinding learn(const Check& check, const std::optional<GnsReading>& noise);
   // On the steps since the last change of shape; a rollback is noted.
   Verdict settle(std::int64_t step, bool last);
 

@@ -19,6 +19,9 @@ struct TrainOptions {
   std::optional<Hardware> hardware;
   // Why this process was asked to end ("SIGTERM"), or empty. Asked by several threads.
   std::function<std::string()> stop_reason;
+  // Whether this process was asked for a branched check since the last call. Asked by several
+  // threads, one of which has the request.
+  std::function<bool()> check_asked;
 };
 
 // stopped: as asked, after a checkpoint. refused: another rank has said why.

@@ -29,14 +29,18 @@ class Progress {
   double tokens_per_second() const { return recent_rate_; }  // smoothed over recent steps
   double mfu_of(double tokens_per_second) const;
   void use_peak(double peak_flops) { peak_flops_ = peak_flops; }
+  // A branched check took so long; those to come are expected to.
+  void add_check(double seconds) { check_seconds_ = seconds; }
   std::int64_t steps() const { return steps_; }  // added so far
   std::string line(const StepRecord& record) const;
 
  private:
+  double seconds_left(std::int64_t tokens) const;
   Config config_;
   double flops_per_token_, peak_flops_;
   std::int64_t last_tokens_;
   double recent_rate_ = 0.0, recent_data_share_ = 0.0;
+  double check_seconds_ = 0.0;  // of the last one
   std::int64_t steps_ = 0;
 };
 

@@ -20,6 +20,7 @@ Spread spread_of(std::span<const double> of_ranks);
 struct StepFlags {
   bool stop = false;     // it was asked to end the run
   bool written = false;  // its files of the checkpoint under way are written
+  bool check = false;    // it was asked for a branched check
 };
 
 // The counts are those after the step.
@@ -38,6 +39,7 @@ struct StepRecord {
   std::optional<double> pace;
   std::string skip_reason;                  // not empty: nothing was updated
   bool stop_requested = false;              // on any rank
+  bool check_requested = false;             // likewise
   bool all_written = false;                 // on every rank of the world
   std::optional<double> predicted_seconds;  // by the planner, where there is one
   std::optional<GnsReading> gns;            // of a step that measured the noise scale

@@ -25,6 +25,9 @@ struct EvalRecord {
   double loss = 0.0;  // nats a token: sum over tokens / tokens
   std::int64_t tokens = 0;
   bool stopped = false;  // before the end: no result
+  // Sums over stretches of the windows, the same stretches for the same data, layout and
+  // micro-batch.
+  std::vector<double> parts = {};
 };
 
 // Fills the inputs and targets of sample `index`: Loader::sample, or whatever a benchmark or test
@@ -54,7 +57,8 @@ class Trainer {
   // this rank has to say; every rank's record then has it.
   StepRecord step(const SampleSource& samples, std::int64_t batch, StepFlags flags = {});
   // The mean loss over `data`, with no effect on training. `log`: progress, or none. `stop` is
-  // asked now and then; when it is true on any rank, every rank returns without a result.
+  // asked now and then; when it is true on any rank, every rank returns without a result. Idle
+  // ranks learn no loss.
   EvalRecord evaluate(const EvalSet& data, Log* log, const std::function<bool()>& stop = {});
   // Goes on in another layout with the same state, or says why not. What fails before the swap
   // leaves everything as it was, on every rank; a CommError ends the run.

@@ -161,6 +161,19 @@ TEST_CASE("objectives beyond plain need the square-root learning-rate rule") {
         std::vector<std::string>{});
 }
 
+TEST_CASE("branched checks at an interval need a noise scale, losses and larger batches") {
+  Outcome const bare = with({{"adapt.check_every_tokens", "64K"}});
+  CHECK(bare.problems.size() == 3);
+  CHECK(bare.names({"adapt.check_every_tokens: 64000", "adapt.mode", "\"off\""}));
+  CHECK(bare.names({"adapt.check_every_tokens: 64000", "data.val"}));
+  CHECK(bare.names({"adapt.check_every_tokens: 64000", "batch.max of 16 or more"}));
+  Overrides const right{{"adapt.check_every_tokens", "64K"},
+                        {"adapt.mode", "log"},
+                        {"data.val", "data/x"},
+                        {"batch.max", "16"}};
+  CHECK(with(right).problems == std::vector<std::string>{});
+}
+
 TEST_CASE("check_sizes names sizes that nobody filled in") {
   Config config = parse(kSmall).config;
   CHECK(check_sizes(config) == std::vector<std::string>{});

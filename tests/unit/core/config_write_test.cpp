@@ -45,7 +45,7 @@ const char* const kEverything = R"({
   "gns": {"every_steps": 4, "half_life_tokens": 77, "confidence": 0.8},
   "adapt": {"mode": "act", "interval_steps": 10, "objective": "normalized", "calibration": 2.0,
             "margin": 0.1, "horizon_tokens": 99, "min_dwell_steps": 7,
-            "script": [{"step": 3, "batch": 32, "micro": 2, "dp": 1, "tp": 2, "pp": 4},
+            "check_every_tokens": "1M", "check_tokens": "9K", "script": [{"step": 3, "batch": 32, "micro": 2, "dp": 1, "tp": 2, "pp": 4},
                        {"tokens": "2M", "batch": 64}]},
   "cluster": {"kernels": {"attention": "flash1", "norm": "plain"}, "hardware": "h100-sxm",
               "nodes": 2, "gpus_per_node": 8, "internode_gbps_per_gpu": 50.5},

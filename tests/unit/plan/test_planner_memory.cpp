@@ -26,6 +26,7 @@ PlannerMemory odd_memory() {
   memory.trend.points = {{1000.0, 2.5}, {2000.0, -0.1}};
   memory.switch_seconds = 3.25;
   memory.micro_seconds = 0.1;
+  memory.correction = 2.5;
   return memory;
 }
 
@@ -61,6 +62,7 @@ TEST_CASE("a planner's memory that no run can have written is refused by name") 
         replaced(right, "\"weight\":1.1", "\"weight\":\"much\""),
         replaced(right, "\"selective\"", "\"some\""),
         replaced(right, "\"switch_seconds\"", "\"seconds\""),
+        replaced(right, "\"correction\":2.5", "\"correction\":0"),
         replaced(right, "\"rollbacks\":2", "\"rollbacks\":0"), std::string("[1]"),
         std::string("{")}) {
     CAPTURE(wrong);

@@ -115,6 +115,30 @@ TEST_CASE("a run on a machine as believed ends in the best layout and is never r
   CHECK(machine(course.end) < 0.8 * machine(start));
 }
 
+TEST_CASE("a check corrects the critical batch that decisions go by") {
+  Config config = small_run();
+  config.batch.min = 8;
+  config.batch.max = 128;
+  config.adapt.calibration = 2.0;
+  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
+  Configuration start{{{}, 1, Recompute::none}, 32};
+  start.shape.layout.dp = 4;
+  RunPlanner planner(config, cluster, 4, start);
+  GnsReading noise;
+  noise.state = GnsState::warm;
+  noise.critical_batch = 20.0, noise.low = 18.0, noise.high = 22.0;
+  CHECK(planner.decide({100, 100 * 32 * 512, noise}, start, false).critical_batch == Approx(40.0));
+  // (phi + 32) / (phi + 64) is 0.9 at 256.
+  Check const check{4.0, {{32, 64, 1e-3, 3.9, 1.0, 0.01}, {64, 32, 1e-3, 3.91, 0.9, 0.01}}};
+  CheckFinding const found = planner.learn(check, noise);
+  CHECK(*found.critical_batch == Approx(256.0));
+  CHECK(planner.memory().correction == Approx(6.4));
+  CHECK(planner.decide({200, 200 * 32 * 512, noise}, start, false).critical_batch == Approx(256.0));
+  // A noise scale that grows takes the correction with it.
+  noise.critical_batch = 40.0, noise.low = 36.0, noise.high = 44.0;
+  CHECK(planner.decide({300, 300 * 32 * 512, noise}, start, false).critical_batch == Approx(512.0));
+}
+
 TEST_CASE("a change of micro-batch that was measured prices the next one, a switch another") {
   Config const config = small_run();
   Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));

@@ -1,4 +1,4 @@
-#include "cli/stop_signal.h"
+#include "cli/request_signals.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -18,21 +18,26 @@ namespace {
 constexpr auto kOneRequest = std::chrono::milliseconds(500);
 
 std::atomic<int> received{0};
+std::atomic<bool> check_asked{false};
 
-sigset_t stop_signals() {
+sigset_t request_signals() {
   sigset_t set;
   sigemptyset(&set);
-  for (int const signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, signal);
+  for (int const signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   return set;
 }
 
 void wait_for_signals() {
   using Clock = std::chrono::steady_clock;
-  sigset_t const set = stop_signals();
+  sigset_t const set = request_signals();
   Clock::time_point first;
   while (true) {
     int signal = 0;
     if (sigwait(&set, &signal) != 0) continue;
+    if (signal == SIGUSR2) {
+      check_asked = true;
+      continue;
+    }
     Clock::time_point const now = Clock::now();
     if (received == 0) {
       received = signal;
@@ -46,17 +51,21 @@ void wait_for_signals() {
 
 }  // namespace
 
-void catch_stop_signals() {
+void catch_request_signals() {
   // No handler: it would run on the stack of whatever thread the kernel picks, and some of oneDNN's
   // generated matrix products use their stack pointer in a way that a signal's frame destroys
   // memory (seen with oneDNN 2.6.3 on AVX-512). Threads made from here on block them too.
-  sigset_t const set = stop_signals();
+  sigset_t const set = request_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   std::thread(wait_for_signals).detach();
 }
 
 int stop_signal() {
   return received.load();
+}
+
+bool take_check_request() {
+  return check_asked.exchange(false);
 }
 
 std::string name_of_signal(int signal) {
