@@ -1,6 +1,7 @@
-# Finds NCCL by header and library; distributions ship no package configuration for it.
+# Finds NCCL by header and library (NCCL_ROOT); distributions ship no package configuration for it, and packages of
+# Python carry the library without its plain name.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ENV NCCL_ROOT /usr/local/cuda PATH_SUFFIXES include)
-find_library(NCCL_LIBRARY nccl HINTS ENV NCCL_ROOT /usr/local/cuda PATH_SUFFIXES lib64 lib)
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ENV NCCL_ROOT /usr/local/cuda PATH_SUFFIXES lib64 lib)
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 if(NCCL_INCLUDE_DIR)
   file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h lines REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")

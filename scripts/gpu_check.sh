@@ -54,13 +54,29 @@ find_cublas() {
     timeout 20 find /usr /opt -path '*/include/cublasLt.h' 2>/dev/null)
 }
 
+# The same for nccl.h and its library.
+find_nccl() {
+  local header root
+  while read -r header; do
+    root=${header%/include/nccl.h}
+    if compgen -G "$root/lib*/libnccl.so*" >/dev/null; then
+      echo "$root"
+      return
+    fi
+  done < <(ls -d /usr/local/cuda*/include/nccl.h 2>/dev/null
+    timeout 20 find /usr /opt -path '*/nccl*/include/nccl.h' 2>/dev/null)
+}
+
 build_options() {
+  # Where there is no GPU to build for, for both kinds that CI compiles.
   printf '%s\n' -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOPUS_CUDA=ON -DCOPUS_ONEDNN=OFF -DCOPUS_MPI=OFF \
-    -DCOPUS_NCCL=OFF -DCOPUS_CUDNN=OFF -DCOPUS_WERROR=OFF -DCOPUS_CUDA_ARCHITECTURES=90
+    -DCOPUS_CUDNN=OFF -DCOPUS_WERROR=OFF "-DCOPUS_CUDA_ARCHITECTURES=$([[ -n $gpu ]] && echo 90 || echo '80;90')"
   if [[ -d .gpu-deps ]]; then printf '%s\n' "-DCOPUS_DEPS=$PWD/.gpu-deps"; fi
   local root
   root=$(find_cublas)
   if [[ -n $root ]]; then printf '%s\n' "-DCOPUS_CUBLAS_ROOT=$root"; fi
+  root=$(find_nccl)
+  if [[ -n $root ]]; then printf '%s\n' "-DNCCL_ROOT=$root"; fi
 }
 
 machine() {
@@ -109,8 +125,9 @@ mapfile -t options < <(build_options)
 if stage configure 90 cmake -G Ninja -S . -B "$build" "${options[@]}" "$@"; then
   grep -- '-- COPUS_' "$out/configure.log"
   # copus first: with it alone there are still numbers to be had.
-  stage build 240 cmake --build "$build" --parallel "$(nproc)" --target copus test_gpu test_cuda
+  stage build 240 cmake --build "$build" --parallel "$(nproc)" --target copus gpu_tests
 fi
+with_nccl() { [[ -x $build/tests/test_nccl ]]; }
 
 if [[ ! -x $build/copus ]]; then
   skip all "nothing was built"
@@ -118,15 +135,25 @@ elif [[ -z $gpu ]]; then
   gpu=none
   # The tests say for themselves what they skip and why.
   stage gpu-tests 60 "$build/tests/test_gpu"
-  grep -h SKIPPED "$out/gpu-tests.log" | sort | uniq -c
-  for name in op-parity references bench-step bench-ops sanitizer; do skip "$name" "no GPU"; done
+  if with_nccl; then stage nccl-tests 30 "$build/tests/test_nccl"; else skip nccl-tests "no NCCL here"; fi
+  grep -h SKIPPED "$out"/*-tests.log | sort | uniq -c
+  for name in op-parity references ranks ring noise-scale nccl sanitizer bench-step bench-ops bench-comm bench-switch; do
+    skip "$name" "no GPU"
+  done
 else
   stage adamw-bits 30 "$build/tests/test_cuda"
-  stage op-parity 100 "$build/tests/test_gpu" "[gpu]~[reference]" -d yes
+  stage op-parity 100 "$build/tests/test_gpu" "[gpu]~[reference]~[ranks]" -d yes
   stage references 60 "$build/tests/test_gpu" "[reference]" -d yes
+  # Ranks as threads, their tensors staged through the host.
+  stage ranks 60 "$build/tests/test_gpu" "4 and 8 ranks*" -d yes
+  stage ring 40 "$build/tests/test_gpu" "a ring of switches*" -d yes
+  stage noise-scale 20 "$build/tests/test_gpu" "the noise scale*" -d yes
+  if with_nccl; then stage nccl 40 "$build/tests/test_nccl"; else skip nccl "no NCCL here"; fi
   if "$build/copus" bench step --help | grep -q -- --device; then
     bench gpt2-124m step --device cuda --model gpt2-124m --batch 8 --seq-len 1024 --steps 10
     bench gpt2-124m-b32 step --device cuda --model gpt2-124m --batch 32 --seq-len 1024 --micro 16 --steps 5
+    bench llama-1.2b step --device cuda --model llama-3.2-1b --batch 4 --seq-len 2048 --micro 2 --steps 3
+    bench qwen2.5-1.5b step --device cuda --model qwen2.5-1.5b --batch 8 --seq-len 1024 --micro 4 --steps 3
   else
     skip bench-step "copus bench step has no --device"
   fi
@@ -135,6 +162,8 @@ else
   else
     skip bench-ops "copus bench ops has no --device"
   fi
+  bench comm-staged comm --device cuda --ranks 2 --repeats 3
+  bench switch-staged switch --device cuda --ranks 4 --model gpt2-124m --batch 8 --repeats 1
   if command -v compute-sanitizer >/dev/null; then
     # Memory errors of every operation; it may well run out of time, which is no failure.
     stage sanitizer 90 compute-sanitizer --error-exitcode 9 "$build/tests/test_gpu" \

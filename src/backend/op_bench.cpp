@@ -183,6 +183,7 @@ void optimizer(Bench& bench) {
   bench.measure("adamw", [&](Backend& backend) { backend.adamw(w, m, v, g, 1.0f, s); });
   bench.measure("sum", [&](Backend& backend) { backend.sum(g); });
   bench.measure("square_sum", [&](Backend& backend) { backend.square_sum(g); });
+  bench.measure("hash", [&](Backend& backend) { backend.hash(g.reshape({1, kElements}), {}); });
   bench.measure("zero", [&](Backend& backend) { backend.zero(g); });
   bench.measure("copy", [&](Backend& backend) { backend.copy(g, w); });
   bench.release();

@@ -200,6 +200,9 @@ double TimedBackend::sum(const TensorView& x) {
 double TimedBackend::square_sum(const TensorView& x) {
   return timed("square_sum", 0, traffic({&x}), [&] { return inner_.square_sum(x); });
 }
+std::uint64_t TimedBackend::hash(const TensorView& x, const HashPlace& place) {
+  return timed("hash", 0, traffic({&x}), [&] { return inner_.hash(x, place); });
+}
 void TimedBackend::adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
                          float grad_scale, const math::AdamScalars& scalars,
                          const TensorView& copy) {

@@ -9,7 +9,7 @@
 #include "cli/device_option.h"
 #include "cli/launch.h"
 #include "cli/number_checks.h"
-#include "copus/backend/make_backend.h"
+#include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 
@@ -37,18 +37,22 @@ void add_rank_options(CLI::App& command, RankFlags& flags) {
       ->capture_default_str()
       ->check(whole_from(0));
   add_device_option(command, flags.device);
+  add_transport_option(command, flags.transport);
   command.add_flag("--json", flags.json, "One JSON document on stdout");
 }
 
 void on_ranks(const RankFlags& flags, const std::function<void(const BenchRank&)>& body) {
   auto const run = [&](Communicator& world, const RankShare& share) {
-    if (world.size() > 1 && flags.device == DeviceChoice::cuda) {
-      throw ConfigError(
-          "--device cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
+    // world: which device each takes, and by what way tensors go between them.
+    RankDevice const device =
+        choose_device(world, {flags.device, flags.transport, share.local_rank, true}, cuda_facts());
+    if (!agreed(world, device.problems)) throw ConfigError(std::vector<std::string>{});
+    if (world.rank() == 0) {
+      for (const std::string& note : device.notes) fmt::print(stderr, "note: {}\n", note);
     }
-    DeviceChoice const device = world.size() > 1 ? DeviceChoice::cpu : flags.device;
     auto const backend = make_backend(device, share.threads);
-    body({world, *backend, share.threads, share.ranks_here});
+    auto const ranks = join_devices(world, device, *backend);
+    body({*ranks, *backend, device, share.threads});
   };
   auto const run_or_leave_telling = [&](Communicator& world, const RankShare& share) {
     try {

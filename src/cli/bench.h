@@ -9,6 +9,7 @@
 
 #include "copus/backend/backend.h"
 #include "copus/comm/communicator.h"
+#include "copus/comm/rank_device.h"
 #include "copus/core/config.h"
 #include "copus/parallel/layout.h"
 #include "copus/plan/hardware.h"
@@ -26,15 +27,16 @@ struct RankFlags {
   int ranks_alone = 1;  // without a launcher and without --ranks
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
+  TransportChoice transport = TransportChoice::automatic;
   bool json = false;
 };
 void add_rank_options(CLI::App& command, RankFlags& flags);
 
 struct BenchRank {
-  Communicator& world;
+  Communicator& world;  // for tensors in the backend's memory
   Backend& backend;
-  int threads = 1;     // of this rank's backend
-  int ranks_here = 1;  // on this host
+  const RankDevice& device;
+  int threads = 1;  // of this rank's backend
   bool leads() const { return world.rank() == 0; }
 };
 // Runs `body` on every rank, with the device that the flags ask for. A mistake that all ranks find

@@ -9,7 +9,8 @@
 #include "cli/device_option.h"
 #include "cli/number_checks.h"
 #include "copus/backend/machine.h"
-#include "copus/backend/make_backend.h"
+#include "copus/comm/rank_device.h"
+#include "copus/core/error.h"
 
 namespace copus {
 namespace {
@@ -23,7 +24,13 @@ struct OpsFlags {
 
 void run_ops(const OpsFlags& flags) {
   check_out(flags.out);
-  auto const backend = make_backend(flags.device, flags.threads);
+  auto const world = make_single_communicator();
+  DeviceRequest request;
+  request.device = flags.device;
+  request.by_flag = true;
+  RankDevice const device = choose_device(*world, request, cuda_facts());
+  if (!device.problems.empty()) throw ConfigError(device.problems);
+  auto const backend = make_backend(device, flags.threads);
   double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
   nlohmann::json list = nlohmann::json::array();
   if (!flags.json) {
@@ -53,8 +60,8 @@ void run_ops(const OpsFlags& flags) {
                            .dump(2));
   }
   if (flags.out.empty()) return;
-  auto const world = make_single_communicator();
-  write_profile(flags.out, "ops", {*world, *backend, flags.threads, 1}, peak, Precision::fp32, {});
+  write_profile(flags.out, "ops", {*world, *backend, device, flags.threads}, peak, Precision::fp32,
+                {});
 }
 
 }  // namespace

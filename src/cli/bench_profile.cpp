@@ -10,6 +10,7 @@
 #include "cli/bench.h"
 #include "copus/comm/host_names.h"
 #include "copus/core/error.h"
+#include "copus/train/rank_peak.h"
 #include "train/measure_hardware.h"
 
 namespace copus {
@@ -48,7 +49,8 @@ void check_out(const std::string& out) {
 void write_profile(const std::string& out, const std::string& by, const BenchRank& rank,
                    double peak_flops, Precision precision, const std::optional<Link>& link) {
   auto const hosts = static_cast<int>(host_names(rank.world).size());
-  Hardware hardware = measure_hardware(rank.backend, rank.world, peak_flops, precision, hosts);
+  Hardware hardware = measure_hardware(rank.backend, rank.world, peak_flops, precision, hosts,
+                                       rank_memory_bytes(rank.device, rank.backend));
   std::array<double, 2> const shares = attention_shares(rank, peak_flops);
   hardware.attention_forward = shares[0];
   hardware.attention_backward = shares[1];

@@ -13,6 +13,7 @@
 #include "copus/core/error.h"
 #include "copus/core/printable.h"
 #include "copus/core/units.h"
+#include "copus/train/rank_peak.h"
 #include "copus/train/resolve.h"
 #include "copus/train/step_bench.h"
 #include "train/saved_step.h"
@@ -106,7 +107,9 @@ nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const
           {"fastest_seconds", bench.fastest_seconds},
           {"slowest_seconds", bench.slowest_seconds},
           {"mfu", bench.mfu},
+          {"device", rank.device.on_gpu ? rank.device.words : rank.backend.name()},
           {"peak_flops", bench.peak_flops},
+          {"measured_flops", bench.measured_flops},
           {"bandwidth", bench.bandwidth},
           {"planned_memory_bytes", bench.planned_bytes},
           {"peak_memory_bytes", bench.peak_memory_bytes},
@@ -170,8 +173,8 @@ void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layou
       bench.slowest_seconds, 100.0 * bench.mfu);
   fmt::print("{}: {} ranks of {} threads over {}\n", to_string(layout), layout.world(),
              rank.threads, rank.world.transport());
-  fmt::print("measured: {:.0f} GFLOP/s in matrix products, {:.1f} GB/s\n", bench.peak_flops / 1e9,
-             bench.bandwidth / 1e9);
+  fmt::print("measured: {:.0f} GFLOP/s in matrix products, {:.1f} GB/s\n",
+             bench.measured_flops / 1e9, bench.bandwidth / 1e9);
   fmt::print("memory: {} planned for rank 0, {} held by its process at most\n",
              human_bytes(static_cast<double>(bench.planned_bytes)),
              human_bytes(static_cast<double>(bench.peak_memory_bytes)));
@@ -195,11 +198,12 @@ void run_step(const BenchStepFlags& flags) {
                               rank.world.size() - layout.world(), rank.world.size(),
                               to_string(layout)));
     }
-    std::string const problem = precision_problem(config, rank.backend.name() == "cuda");
+    std::string const problem = precision_problem(config, rank.device.on_gpu);
     if (!problem.empty()) throw ConfigError(problem);
-    StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps);
+    StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps,
+                                       listed_peak_flops(rank.device, flags.precision));
     if (!flags.out.empty())
-      write_profile(flags.out, "step", rank, bench.peak_flops / layout.world(), flags.precision,
+      write_profile(flags.out, "step", rank, bench.measured_flops / layout.world(), flags.precision,
                     {});
     if (!rank.leads()) return;
     nlohmann::json result = as_json(flags, rank, layout, bench);

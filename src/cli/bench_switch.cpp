@@ -8,7 +8,6 @@
 
 #include "cli/bench.h"
 #include "cli/number_checks.h"
-#include "copus/backend/machine.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/train/resolve.h"
@@ -139,7 +138,7 @@ void run_switch(const SwitchFlags& flags) {
     std::vector<Layout> const ring = asked.empty() ? default_ring(rank.world.size()) : asked;
     check_ring(config, ring, rank.world.size());
     SwitchBench const bench = bench_switch(config, rank.world, ring, rank.backend, flags.repeats,
-                                           available_memory_bytes() / rank.ranks_here);
+                                           rank.backend.free_bytes() / rank.device.sharing);
     if (!rank.leads()) return;
     if (flags.rank.json) {
       nlohmann::json legs = nlohmann::json::array();

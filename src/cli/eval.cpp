@@ -13,7 +13,7 @@
 #include "cli/device_option.h"
 #include "cli/launch.h"
 #include "cli/number_checks.h"
-#include "copus/backend/make_backend.h"
+#include "copus/comm/rank_device.h"
 #include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/core/log.h"
@@ -30,6 +30,7 @@ struct EvalFlags {
   std::optional<int> ranks;
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
+  TransportChoice transport = TransportChoice::automatic;
   bool json = false;
 };
 
@@ -56,17 +57,13 @@ ModelConfig model_of(const EvalFlags& flags) {
   return model;
 }
 
-void evaluate_on(Communicator& world, int threads, const EvalFlags& flags) {
+void evaluate_on(Communicator& world, const RankShare& share, const EvalFlags& flags) {
   bool const leads = world.rank() == 0;
   Log log(world.rank(), leads);
   ModelConfig model;
   std::optional<EvalSet> data;
   std::vector<std::string> mistakes;
   try {
-    if (world.size() > 1 && flags.device == DeviceChoice::cuda) {
-      throw ConfigError(
-          "--device cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
-    }
     model = model_of(flags);
     data.emplace(std::vector<DataSource>{{flags.data, 1.0}}, model.seq_len, model.vocab, 0, "",
                  log);
@@ -75,17 +72,22 @@ void evaluate_on(Communicator& world, int threads, const EvalFlags& flags) {
   } catch (const ConfigError& e) {
     mistakes = e.problems();
   }
+  // world: which device each takes, and by what way tensors go between them.
+  RankDevice const device =
+      choose_device(world, {flags.device, flags.transport, share.local_rank, true}, cuda_facts());
+  mistakes.insert(mistakes.end(), device.problems.begin(), device.problems.end());
   if (!agreed(world, mistakes)) throw ConfigError(std::vector<std::string>{});
-  auto const backend = make_backend(world.size() > 1 ? DeviceChoice::cpu : flags.device, threads);
+  for (const std::string& note : device.notes) log.info(note);
+  auto const backend = make_backend(device, share.threads);
+  auto const ranks = join_devices(world, device, *backend);
   EvalRecord const result =
-      evaluate_checkpoint(flags.checkpoint, model, *data, world, *backend, leads ? &log : nullptr);
+      evaluate_checkpoint(flags.checkpoint, model, *data, *ranks, *backend, leads ? &log : nullptr);
   if (leads) print_result(result, flags.json);
 }
 
 void run_eval(const EvalFlags& flags) {
-  launch(flags.ranks, flags.threads, [&](Communicator& world, const RankShare& share) {
-    evaluate_on(world, share.threads, flags);
-  });
+  launch(flags.ranks, flags.threads,
+         [&](Communicator& world, const RankShare& share) { evaluate_on(world, share, flags); });
 }
 
 }  // namespace
@@ -112,6 +114,7 @@ void add_eval(CLI::App& app) {
       ->default_val(0)
       ->check(whole_from(0));
   add_device_option(*command, flags->device);
+  add_transport_option(*command, flags->transport);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(
       "Under mpirun, or with --ranks, each rank holds the whole model and takes its share of the "

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "backend/op_bench.h"
+#include "copus/backend/device.h"
 #include "copus/backend/machine.h"
 #include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
@@ -28,7 +29,9 @@ double rate_of(const std::vector<OpRate>& rates, const std::string& name) {
 Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
   constexpr int kRepeats = 3;
   auto const backend = make_backend(device, 0);
-  auto const ranks = static_cast<double>(cluster.gpus_per_node);
+  // A GPU is a rank's own; a host's processors and memory are shared out.
+  std::int64_t const ranks_of_it = backend->on_host() ? cluster.gpus_per_node : 1;
+  auto const ranks = static_cast<double>(ranks_of_it);
   double const peak = measured_peak_flops(*backend), bandwidth = measured_bandwidth(*backend);
   std::vector<OpRate> const rates = bench_ops(*backend, kRepeats);
   Hardware hw;
@@ -38,11 +41,12 @@ Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
   hw.attention_forward = std::min(1.0, rate_of(rates, "attention") / peak);
   hw.attention_backward = std::min(1.0, rate_of(rates, "attention_backward") / peak);
   hw.memory_bytes_per_second = bandwidth / ranks;
-  hw.memory_bytes = available_memory_bytes() / cluster.gpus_per_node;
+  hw.memory_bytes = backend->on_host() ? available_memory_bytes() / ranks_of_it
+                                       : cuda_facts().gpus.front().memory_bytes;
   // Ranks of one machine move a byte by reading and writing it once.
   hw.inside.bytes_per_second = bandwidth / 2.0 / ranks;
-  if (cluster.gpus_per_node > 1) {
-    auto const threads = std::thread::hardware_concurrency() / cluster.gpus_per_node;
+  if (ranks_of_it > 1) {
+    auto const threads = std::thread::hardware_concurrency() / ranks_of_it;
     auto const rank = make_backend(device, std::max(1, static_cast<int>(threads)));
     hw.alone = std::max(1.0, measured_peak_flops(*rank) / hw.fp32.peak_flops);
     hw.launch_seconds = measured_launch_seconds(*rank) * hw.alone;

@@ -58,7 +58,7 @@ void launch_threads(int ranks, int threads, const RankBody& body) {
   }
   int const share = threads > 0 ? threads : std::max(1, usable_processors() / ranks);
   warn_of_processors(ranks, share, "; --threads or --ranks asks for less");
-  run_ranks(ranks, [&](int, Communicator& world) { body(world, {share, ranks}); });
+  run_ranks(ranks, [&](int rank, Communicator& world) { body(world, {share, rank}); });
 }
 
 // Another MPI's launcher starts processes that each see a world of their own.
@@ -96,7 +96,7 @@ void launch_mpi(std::optional<int> ranks, int threads, const char* launched, con
   }
   try {
     check_ranks(ranks, *world);
-    body(*world, {share, here});
+    body(*world, {share, session.local_rank()});
   } catch (const ConfigError& e) {
     // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
     // when the first does.

@@ -16,7 +16,7 @@ namespace copus {
 // `ranks_alone`: how many it is without a launcher and without `ranks`.
 struct RankShare {
   int threads = 1;     // of the processors
-  int ranks_here = 1;  // on this host
+  int local_rank = 0;  // among the ranks of this host
 };
 using RankBody = std::function<void(Communicator& world, const RankShare& share)>;
 void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone = 1);

@@ -65,7 +65,7 @@ void run_train(const TrainFlags& flags) {
     TrainOptions options = flags.options;
     options.hardware = hardware;
     options.threads = share.threads;
-    options.ranks_here = share.ranks_here;
+    options.local_rank = share.local_rank;
     options.stop_reason = [] {
       int const signal = stop_signal();
       return signal == 0 ? std::string() : name_of_signal(signal);

@@ -1,21 +1,16 @@
 #include "copus/comm/broadcast.h"
 
-#include <algorithm>
 #include <vector>
 
 namespace copus {
 
 std::string broadcast_text(Communicator& ranks, const std::string& text, int root) {
-  auto length = static_cast<std::int32_t>(text.size());
+  std::uint64_t length = text.size();
   broadcast_value(ranks, length, root);
-  // A byte a word: the texts are short.
-  std::vector<std::int32_t> words(static_cast<std::size_t>(length));
-  if (ranks.rank() == root) std::copy(text.begin(), text.end(), words.begin());
-  ranks.broadcast({words.data(), DType::i32, {length}}, root);
-  std::string out(words.size(), '\0');
-  std::transform(words.begin(), words.end(), out.begin(),
-                 [](std::int32_t word) { return static_cast<char>(word); });
-  return out;
+  std::vector<std::uint64_t> words((length + 7) / 8);
+  if (ranks.rank() == root && length > 0) std::memcpy(words.data(), text.data(), length);
+  ranks.all_reduce(std::span<std::uint64_t>(words), ReduceOp::sum);
+  return {reinterpret_cast<const char*>(words.data()), static_cast<std::size_t>(length)};
 }
 
 }  // namespace copus

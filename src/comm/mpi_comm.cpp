@@ -111,6 +111,7 @@ class MpiCommunicator final : public Communicator {
   void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
   void barrier() override { MPI_CHECK(MPI_Barrier(comm_)); }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  void check_alive() const override {}
   void abort(const std::string& reason) noexcept override {
     char host[MPI_MAX_PROCESSOR_NAME] = {};
     int length = 0;

@@ -47,6 +47,7 @@ class ThreadCommunicator final : public Communicator {
     group_->leave();
   }
   std::unique_ptr<Communicator> split(int color, int key) override;
+  void check_alive() const override { group_->check_alive(); }
   void abort(const std::string& reason) noexcept override { group_->news()->abort(reason); }
 
  private:

@@ -75,6 +75,9 @@ class ThreadGroup {
   std::vector<std::shared_ptr<ThreadGroup>> born;
 
   void wake() noexcept;  // by AbortNews
+  void check_alive() const {
+    if (news_->aborted()) throw_aborted("a wait for peers");
+  }
 
  private:
   enum class OnAbort : std::uint8_t { stop, stay };

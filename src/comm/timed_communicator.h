@@ -59,6 +59,7 @@ class TimedCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override {
     return inner_->split(color, key);
   }
+  void check_alive() const override { inner_->check_alive(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:

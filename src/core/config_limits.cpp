@@ -24,8 +24,6 @@ class Refusals {
 std::vector<std::string> not_yet(const Config& config) {
   Refusals refusals;
   refusals.add(config.log.tensorboard, "log.tensorboard", "true", "false");
-  refusals.add(config.transport == TransportChoice::nccl, "transport", "\"nccl\"",
-               "\"auto\", \"thread\" or \"mpi\"");
   return refusals.take();
 }
 

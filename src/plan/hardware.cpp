@@ -113,6 +113,18 @@ std::vector<std::string> hardware_preset_names() {
   return names;
 }
 
+std::optional<Hardware> hardware_of_gpu(const std::string& name, std::int64_t memory_bytes) {
+  auto const says = [&](const char* word) { return name.find(word) != std::string::npos; };
+  // Cards for PCIe, pairs of them (NVL) and Grace's have other peaks or other memory.
+  if (says("PCI") || says("NVL") || says("GH200") || says("GB200")) return {};
+  if (says(" H100") && says("HBM3")) return hardware_preset("h100-sxm");
+  if (says(" H200")) return hardware_preset("h200-sxm");
+  if (says(" B200")) return hardware_preset("b200-sxm");
+  if (says(" A100-SXM4"))
+    return hardware_preset(memory_bytes > 60 * kGib ? "a100-sxm-80gb" : "a100-sxm-40gb");
+  return {};
+}
+
 Hardware hardware_preset(const std::string& name) {
   for (Hardware& hw : presets()) {
     if (hw.name == name) return hw;

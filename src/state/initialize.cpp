@@ -6,8 +6,8 @@
 
 #include "copus/core/error.h"
 #include "copus/core/rng.h"
-#include "state/element_hash.h"
 #include "state/non_finite.h"
+#include "state/tensor_salt.h"
 
 namespace copus {
 namespace {
@@ -94,20 +94,15 @@ void read_weights(const std::vector<Param>& table, const FlatLayout& layout, con
 std::uint64_t weight_hash(const std::vector<Param>& table, const FlatLayout& layout,
                           Backend& backend, const TensorView& weights) {
   std::uint64_t hash = 0;
-  std::vector<float> host;
   for (const LocalParam& local : layout.params) {
     if (!local.counted) continue;
     const Param& param = table[static_cast<std::size_t>(local.param)];
-    std::int64_t const cols = local.local_size[1];
-    std::uint64_t const salt = detail::tensor_salt(local.param, 0);
-    for_rows(local, weights, [&](std::int64_t row, std::int64_t count, TensorView view) {
-      host.resize(static_cast<std::size_t>(view.numel()));
-      backend.download(host.data(), view);
-      for (std::int64_t r = 0; r < count; ++r) {
-        hash += detail::row_hash(host.data() + r * cols, cols, first_element(param, local, row + r),
-                                 salt);
-      }
-    });
+    COPUS_CHECK(local.box.size[1] == local.local_size[1], "only whole rows are padding");
+    TensorView const rows = weights.slice(0, local.offset, local.box.numel())
+                                .reshape({local.box.size[0], local.box.size[1]});
+    hash += backend.hash(rows,
+                         {first_element(param, local, 0), static_cast<std::uint64_t>(param.size[1]),
+                          detail::tensor_salt(local.param, 0)});
   }
   return hash;
 }

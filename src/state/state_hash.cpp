@@ -1,11 +1,11 @@
 #include "copus/state/state_hash.h"
 
-#include "state/element_hash.h"
+#include "state/tensor_salt.h"
 
 namespace copus {
 
 std::vector<std::uint64_t> hash_state(const ModelConfig& model, const StateShard& shard,
-                                      const TrainState& state, bool every_copy) {
+                                      const TrainState& state, bool every_copy, Backend& backend) {
   std::vector<Param> const table = parameter_table(model);
   std::vector<std::uint64_t> hashes(3 * table.size());
   const TensorView* const buffers[] = {&state.master, &state.m, &state.v};
@@ -13,15 +13,14 @@ std::vector<std::uint64_t> hash_state(const ModelConfig& model, const StateShard
     for (const StateBox& held : shard.boxes) {
       if (!every_copy && !held.counted) continue;
       auto const param = static_cast<std::size_t>(held.param);
-      std::uint64_t const salt = detail::tensor_salt(held.param, part);
-      std::uint64_t sum = 0;
-      for (std::int64_t row = 0; row < held.box.size[0]; ++row) {
-        std::int64_t const first =
-            (held.box.begin[0] + row) * table[param].size[1] + held.box.begin[1];
-        sum += detail::row_hash(buffers[part]->ptr<float>() + held.offset + row * held.row_stride,
-                                held.box.size[1], static_cast<std::uint64_t>(first), salt);
-      }
-      hashes[static_cast<std::size_t>(part) * table.size() + param] += sum;
+      std::int64_t const width = table[param].size[1];
+      TensorView rows(buffers[part]->ptr<float>() + held.offset, DType::f32,
+                      {held.box.size[0], held.box.size[1]});
+      rows.stride[0] = held.row_stride;
+      std::int64_t const first = held.box.begin[0] * width + held.box.begin[1];
+      hashes[static_cast<std::size_t>(part) * table.size() + param] +=
+          backend.hash(rows, {static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(width),
+                              detail::tensor_salt(held.param, part)});
     }
   }
   return hashes;

@@ -6,13 +6,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "copus/backend/make_backend.h"
 #include "copus/comm/broadcast.h"
+#include "copus/comm/rank_device.h"
 #include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/train/resolve.h"
 #include "copus/train/run_plan.h"
+#include "train/memory_room.h"
 #include "train/run.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
@@ -25,15 +26,6 @@ bool differ_between_ranks(Communicator& world, const Config& config) {
   std::uint64_t bounds[2] = {hash, ~hash};
   world.all_reduce(std::span<std::uint64_t>(bounds), ReduceOp::max);
   return bounds[0] != ~bounds[1];
-}
-
-// Several ranks run on the CPU in this version, whatever is there.
-bool on_gpu(const Config& config, const Communicator& world) {
-  return world.size() == 1 && config.device != DeviceChoice::cpu && cuda_problem().empty();
-}
-
-bool changes_layout(const Config& config) {
-  return !config.adapt.script.empty() || config.adapt.mode == AdaptMode::act;
 }
 
 bool plans(const Config& config) {
@@ -77,25 +69,11 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   } catch (const ConfigError& e) {
     problems = e.problems();
   }
-  if (world.size() > 1 && config.device == DeviceChoice::cuda) {
-    problems.push_back(
-        "device: cuda: several ranks run on the CPU in this version; accepted here: cpu, auto");
-  }
-  bool const processes = world.transport() == "mpi";
-  if (config.transport == TransportChoice::mpi && !processes) {
-    problems.push_back(
-        "transport: mpi: no launcher started this process; type mpirun -n N copus train ..., or "
-        "use thread or auto");
-  }
-  if (config.transport == TransportChoice::thread && processes) {
-    problems.push_back(
-        "transport: thread: a launcher started these ranks as processes; run one process with "
-        "--ranks N, or use mpi or auto");
-  }
-  if (config.device == DeviceChoice::cuda && !cuda_problem().empty()) {
-    problems.push_back(fmt::format("device: cuda: {}; accepted here: cpu, auto", cuda_problem()));
-  }
-  if (std::string problem = precision_problem(config, on_gpu(config, world)); !problem.empty())
+  // world: which device each takes, and by what way tensors go between them.
+  RankDevice const device =
+      choose_device(world, {config.device, config.transport, options.local_rank}, cuda_facts());
+  problems.insert(problems.end(), device.problems.begin(), device.problems.end());
+  if (std::string problem = precision_problem(config, device.on_gpu); !problem.empty())
     problems.push_back(std::move(problem));
   if (options.hardware && plans(config) &&
       options.hardware->matrix(config.train.precision).peak_flops <= 0.0) {
@@ -103,11 +81,6 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
         "train.precision: \"{}\" has no rate in the hardware \"{}\", by which adapt.mode plans; it "
         "takes cluster.hardware \"measure\", or train.precision \"fp32\"",
         name_of(config.train.precision), config.cluster.hardware));
-  }
-  if (on_gpu(config, world) && changes_layout(config)) {
-    problems.push_back(
-        "adapt: a run on a GPU keeps its layout in this version; accepted here: mode off, log or "
-        "suggest without a script, or device cpu");
   }
   RunDirectory const directory{config.run_dir};
   if (differ_between_ranks(world, config)) {
@@ -129,7 +102,17 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
     log.warn(fmt::format("{} of {} ranks are idle: the layout is {}",
                          world.size() - plan.layout.world(), world.size(), to_string(plan.layout)));
   }
-  Run run(std::move(config), options, plan, std::move(*script), world, std::move(inputs), log);
+  for (const std::string& note : device.notes) log.info(note);
+  auto const backend = make_backend(device, options.threads);
+  if (device.on_gpu) {
+    std::string const short_of = memory_problem(config, plan.layout, plan.micro, world.rank(),
+                                                backend->free_bytes() / device.sharing);
+    std::vector<std::string> shortages;
+    if (!short_of.empty()) shortages.push_back(short_of);
+    if (!agreed(world, shortages)) return RunEnd::refused;
+  }
+  Run run(std::move(config), options, plan, std::move(*script), world, device, *backend,
+          std::move(inputs), log);
   return run.go();
 }
 

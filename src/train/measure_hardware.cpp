@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "copus/backend/buffer.h"
 #include "copus/backend/machine.h"
 #include "copus/comm/broadcast.h"
 #include "train/stopwatch.h"
@@ -13,15 +14,18 @@ namespace {
 
 // Seconds of one all-reduce of that many f32, the median of a few: a wait for a rank to be woken is
 // what a step pays too.
-double all_reduce_seconds(Communicator& world, std::int64_t elements) {
-  std::vector<float> values(static_cast<std::size_t>(elements), 1.0f);
+double all_reduce_seconds(Communicator& world, Backend& backend, std::int64_t elements) {
+  Buffer const buffer(backend, elements * size_of(DType::f32));
+  TensorView const values(buffer.data(), DType::f32, {elements});
+  backend.zero(values);
+  backend.synchronize();
   constexpr std::size_t kTimes = 9;
   std::array<double, kTimes> times{};
   for (double& seconds : times) {
     world.barrier();
     {
       Stopwatch const watch(seconds);
-      world.all_reduce({values.data(), DType::f32, {elements}}, ReduceOp::sum);
+      world.all_reduce(values, ReduceOp::sum);
     }
   }
   std::sort(times.begin(), times.end());
@@ -29,11 +33,11 @@ double all_reduce_seconds(Communicator& world, std::int64_t elements) {
 }
 
 // A ring of n ranks takes 2 (n - 1) steps of one message each.
-Link link_of(Communicator& world) {
+Link link_of(Communicator& world, Backend& backend) {
   if (world.size() == 1) return {};
   constexpr std::int64_t kSmall = 256, kLarge = 1 << 20;
-  double const n = world.size(), small = all_reduce_seconds(world, kSmall);
-  double const large = all_reduce_seconds(world, kLarge);
+  double const n = world.size(), small = all_reduce_seconds(world, backend, kSmall);
+  double const large = all_reduce_seconds(world, backend, kLarge);
   double const bytes = 2.0 * (n - 1.0) / n * static_cast<double>(kLarge * size_of(DType::f32));
   return {small / (2.0 * (n - 1.0)), bytes / std::max(1e-9, large - small)};
 }
@@ -51,9 +55,9 @@ double alone_factor(Backend& backend, Communicator& world, double together) {
 }  // namespace
 
 Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flops,
-                          Precision precision, int hosts) {
+                          Precision precision, int hosts, std::int64_t memory_bytes) {
   double const n = world.size();
-  Link const link = link_of(world);
+  Link const link = link_of(world, backend);
   bool const half = precision == Precision::bf16;
   std::array<double, 5> sums{half ? measured_peak_flops(backend) : peak_flops,
                              measured_bandwidth(backend), link.latency_seconds,
@@ -76,7 +80,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   double launch = measured_launch_seconds(backend) * hardware.alone;
   world.all_reduce(std::span<double>(&launch, 1), ReduceOp::sum);  // world: the mean rank
   hardware.launch_seconds = launch / n;
-  hardware.memory_bytes = available_memory_bytes() * hosts / world.size();
+  hardware.memory_bytes = memory_bytes;
   return hardware;
 }
 

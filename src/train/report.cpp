@@ -50,7 +50,7 @@ std::string batch_text(const Config& c, std::int64_t micro) {
 }  // namespace
 
 std::vector<std::string> run_table(const Config& c, const Layout& layout, std::int64_t micro,
-                                   const std::string& device, double peak_flops) {
+                                   const std::string& device, double peak_flops, bool listed) {
   const ModelConfig& m = c.model;
   double const parameters = static_cast<double>(parameter_count(m));
   return {
@@ -72,8 +72,8 @@ std::vector<std::string> run_table(const Config& c, const Layout& layout, std::i
                        c.optimizer.eps, c.optimizer.weight_decay, c.optimizer.clip, m.dropout)),
       kept("schedule", schedule_text(c.schedule, c)),
       kept("layout", to_string(layout)),
-      kept("device",
-           fmt::format("{}, measured matrix peak {:.0f} GFLOP/s", device, peak_flops / 1e9)),
+      kept("device", fmt::format("{}, {} matrix peak {:.0f} GFLOP/s", device,
+                                 listed ? "listed" : "measured", peak_flops / 1e9)),
       kept("run directory", c.run_dir),
   };
 }

@@ -8,23 +8,22 @@
 #include <numeric>
 #include <utility>
 
-#include "copus/backend/machine.h"
-#include "copus/backend/make_backend.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/activations.h"
+#include "copus/train/rank_peak.h"
 #include "train/token_interval.h"
 
 namespace copus {
 namespace {
 
-// What each rank's device was measured to reach, all measuring at the same time: the sum over a
-// layout's ranks is what the machine gives them together.
-std::vector<double> peaks_of(Communicator& world, Backend& backend, Precision precision) {
+// What each rank's device reaches, all measuring at the same time: the sum over a layout's ranks is
+// what the machine gives them together.
+std::vector<double> peaks_of(Communicator& world, const RankDevice& device, Backend& backend,
+                             Precision precision) {
   std::vector<double> peaks(static_cast<std::size_t>(world.size()), 0.0);
-  peaks[static_cast<std::size_t>(world.rank())] =
-      measured_peak_flops(backend, compute_type(precision));
+  peaks[static_cast<std::size_t>(world.rank())] = rank_peak_flops(device, backend, precision);
   world.all_reduce(std::span<double>(peaks), ReduceOp::sum);
   return peaks;
 }
@@ -32,19 +31,21 @@ std::vector<double> peaks_of(Communicator& world, Backend& backend, Precision pr
 }  // namespace
 
 Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
-         Communicator& world, RunInputs inputs, Log& log)
+         Communicator& world, const RankDevice& device, Backend& backend, RunInputs inputs,
+         Log& log)
     : config_(std::move(config)),
       options_(options),
       directory_{config_.run_dir},
       plan_(plan),
       script_(std::move(script)),
       world_(world),
+      device_(device),
+      backend_(backend),
+      ranks_(join_devices(world, device, backend)),
       inputs_(std::move(inputs)),
       log_(log),
-      backend_(
-          make_backend(world.size() > 1 ? DeviceChoice::cpu : config_.device, options.threads)),
-      peak_flops_(peaks_of(world, *backend_, config_.train.precision)),
-      trainer_(config_, world_, plan_.layout, plan_.micro, *backend_),
+      peak_flops_(peaks_of(world, device, backend, config_.train.precision)),
+      trainer_(config_, *ranks_, plan_.layout, plan_.micro, backend_),
       writer_(config_.run_dir, tokenizer_of(*inputs_.train), config_.checkpoint.keep),
       stall_watch_(
           trainer_.activity(), [this] { return asked_to_stop(); },
@@ -55,6 +56,10 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
 
 double Run::peak_of(const Layout& layout) const {
   return std::accumulate(peak_flops_.begin(), peak_flops_.begin() + layout.world(), 0.0);
+}
+
+std::string Run::device_words() const {
+  return device_.on_gpu ? device_.words : backend_.name();
 }
 
 std::string Run::end_reason() {

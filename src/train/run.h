@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/comm/rank_device.h"
 #include "copus/core/config.h"
 #include "copus/core/log.h"
 #include "copus/train/branched_check.h"
@@ -31,7 +32,7 @@ class Run {
  public:
   // Everything checked; nothing written yet.
   Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
-      Communicator& world, RunInputs inputs, Log& log);
+      Communicator& world, const RankDevice& device, Backend& backend, RunInputs inputs, Log& log);
   RunEnd go();
 
  private:
@@ -63,6 +64,7 @@ class Run {
   void write_decision(const Decision& decision, bool acts);
   void change_to(const RunPlan& plan, const std::string& reason);
   double peak_of(const Layout& layout) const;
+  std::string device_words() const;
   Cluster cluster();
   std::string end_reason();  // empty: go on
   std::string stop_words() const;
@@ -74,9 +76,11 @@ class Run {
   RunPlan plan_;
   Script script_;
   Communicator& world_;
+  RankDevice device_;
+  Backend& backend_;
+  std::unique_ptr<Communicator> ranks_;  // of the world, for tensors in the backend's memory
   RunInputs inputs_;
   Log& log_;
-  std::unique_ptr<Backend> backend_;
   std::vector<double> peak_flops_;  // by rank of the world
   Trainer trainer_;
   CheckpointWriter writer_;

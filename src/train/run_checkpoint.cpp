@@ -47,8 +47,8 @@ StateReader CheckpointWriter::gather(Trainer& trainer, bool wait) {
   StateShard const mine = rank < wanted.size() ? wanted[rank] : StateShard{};
   for (std::vector<float>& buffer : snapshot_) buffer.resize(static_cast<std::size_t>(mine.numel));
   TransferPlan const plan = transfer_plan(state_shards(model_, layout), wanted);
-  move_state(trainer.world(), rank_transfer(plan, trainer.world().rank()), trainer.state(),
-             views_of(snapshot_));
+  move_state(trainer.world(), trainer.backend(), rank_transfer(plan, trainer.world().rank()),
+             trainer.state(), views_of(snapshot_), Landing::host);
   if (rank >= wanted.size()) return {};
   return shard_reader(mine, host_reader(views_of(snapshot_)));
 }

@@ -11,6 +11,7 @@
 #include "copus/parallel/flops.h"
 #include "copus/plan/planner_memory.h"
 #include "copus/state/checkpoint.h"
+#include "copus/train/rank_peak.h"
 #include "train/measure_hardware.h"
 #include "train/run.h"
 #include "train/run_checkpoint.h"
@@ -45,7 +46,8 @@ void Run::load() {
 
 void Run::show_start() {
   for (const std::string& line :
-       run_table(config_, plan_.layout, plan_.micro, backend_->name(), peak_of(plan_.layout))) {
+       run_table(config_, plan_.layout, plan_.micro, device_words(), peak_of(plan_.layout),
+                 listed_peak_flops(device_, config_.train.precision).has_value())) {
     log_.info(line);
   }
   for (const std::string& line :
@@ -61,8 +63,9 @@ void Run::write_run_event() {
   log_.info(fmt::format("weight hash {}", hash));
   if (!leads()) return;
   nlohmann::json fields = {{"version", options_.version},
-                           {"backend", backend_->name()},
-                           {"transport", world_.transport()},
+                           {"backend", backend_.name()},
+                           {"device", device_words()},
+                           {"transport", ranks_->transport()},
                            {"ranks", plan_.layout.world()},
                            {"hosts", hosts},
                            {"weight_hash", hash},
@@ -150,10 +153,11 @@ void Run::start_planner() {
 Cluster Run::cluster() {
   auto const hosts = static_cast<int>(host_names(world_).size());
   Hardware const hardware =
-      options_.hardware ? *options_.hardware
-                        : measure_hardware(*backend_, world_,
-                                           peak_flops_[static_cast<std::size_t>(world_.rank())],
-                                           config_.train.precision, hosts);
+      options_.hardware
+          ? *options_.hardware
+          : measure_hardware(backend_, *ranks_,
+                             peak_flops_[static_cast<std::size_t>(world_.rank())],
+                             config_.train.precision, hosts, rank_memory_bytes(device_, backend_));
   Cluster cluster = cluster_of(config_.cluster, hardware);
   cluster.nodes = hosts;
   cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "copus/backend/machine.h"
 #include "copus/core/config_io.h"
 #include "copus/core/units.h"
 #include "train/run.h"
@@ -182,7 +181,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   SwitchRequest request;
   request.layout = plan.layout;
   request.micro = plan.micro;
-  request.free_bytes = available_memory_bytes() / options_.ranks_here;
+  request.free_bytes = backend_.free_bytes() / device_.sharing;
   SwitchRecord const record = [&] {
     PhaseMark const phase(trainer_.activity(), "changing the layout");
     return trainer_.switch_to(request);

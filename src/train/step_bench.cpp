@@ -153,7 +153,7 @@ void check_noise_scale(const Config& config, const Layout& layout, std::int64_t 
 }  // namespace
 
 StepBench bench_step(const Config& asked, Communicator& world, const Layout& layout,
-                     Backend& backend, int steps) {
+                     Backend& backend, int steps, std::optional<double> listed_peak) {
   Config config = asked;
   std::int64_t const micro = choose_micro(config, layout);
   bool const pairs = measures_noise_scale(config);
@@ -199,9 +199,10 @@ StepBench bench_step(const Config& asked, Communicator& world, const Layout& lay
   result.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
   result.tokens_per_second =
       static_cast<double>(config.batch.sequences * config.model.seq_len) / result.step_seconds;
-  result.peak_flops = all.flops;
+  result.measured_flops = all.flops;
+  result.peak_flops = listed_peak ? *listed_peak * layout.world() : all.flops;
   result.bandwidth = all.bandwidth;
-  result.mfu = result.tokens_per_second * flops_per_token(config.model) / all.flops;
+  result.mfu = result.tokens_per_second * flops_per_token(config.model) / result.peak_flops;
   result.planned_bytes = trainer.memory().total();
   result.peak_memory_bytes = peak_memory_bytes();
   result.compute = median_of(plain.records, &StepRecord::compute);

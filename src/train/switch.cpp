@@ -88,8 +88,8 @@ std::string Trainer::allocate_switch(SwitchWork& work) {
 
 std::string Trainer::move_for_switch(SwitchWork& work) {
   TrainState const fresh = work.engine ? work.engine->state() : TrainState{};
-  MovedBytes const moved =
-      move_state(*world_, work.transfer, state_, fresh, [&] { work.enter(SwitchPhase::exchange); });
+  MovedBytes const moved = move_state(*world_, backend_, work.transfer, state_, fresh,
+                                      Landing::device, [&] { work.enter(SwitchPhase::exchange); });
   work.record.bytes_moved = moved.sent;
   work.record.bytes_local = moved.local;
   return "";
@@ -102,9 +102,10 @@ std::string Trainer::verify_switch(SwitchWork& work) {
     return std::string();
   });
   TrainState const fresh = work.engine ? work.engine->state() : TrainState{};
-  std::vector<std::uint64_t> sums = hash_state(config_.model, work.before, state_, false);
+  std::vector<std::uint64_t> sums = hash_state(config_.model, work.before, state_, false, backend_);
   std::size_t const hashes = sums.size(), params = table_.size();
-  std::vector<std::uint64_t> const copies = hash_state(config_.model, work.after, fresh, true);
+  std::vector<std::uint64_t> const copies =
+      hash_state(config_.model, work.after, fresh, true, backend_);
   sums.insert(sums.end(), copies.begin(), copies.end());
   sums.resize(2 * hashes + params + 2);
   for (const StateBox& held : work.after.boxes) {

@@ -29,6 +29,7 @@ class Idle final : public Communicator {
   void exchange(std::span<const Parcel>, std::span<const Parcel>) override {}
   void barrier() override {}
   std::unique_ptr<Communicator> split(int, int) override { return nullptr; }
+  void check_alive() const override {}
   void abort(const std::string&) noexcept override {}
 };
 

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
 
+#include "copus/backend/buffer.h"
 #include "copus/core/math.h"
 
 namespace copus::test {
@@ -26,8 +28,38 @@ std::vector<float> buffer_of(int rank, std::int64_t n) {
   return x;
 }
 
-TensorView view(std::vector<float>& x) {
-  return {x.data(), DType::f32, {static_cast<std::int64_t>(x.size())}};
+// A tensor where the communicator wants it.
+template <class T>
+class Held {
+ public:
+  Held(Backend& memory, const std::vector<T>& values, DType dtype)
+      : memory_(&memory),
+        buffer_(memory, std::max<std::int64_t>(1, count(values) * size_of(dtype))),
+        view_(buffer_.data(), dtype, {count(values)}) {
+    memory.upload(view_, values.data());
+  }
+  const TensorView& view() const { return view_; }
+  TensorView part(std::int64_t first, std::int64_t n) const { return view_.slice(0, first, n); }
+  std::vector<T> values() const {
+    std::vector<T> values(static_cast<std::size_t>(view_.numel()));
+    memory_->download(values.data(), view_);
+    return values;
+  }
+
+ private:
+  static std::int64_t count(const std::vector<T>& values) {
+    return static_cast<std::int64_t>(values.size());
+  }
+  Backend* memory_;
+  Buffer buffer_;
+  TensorView view_;
+};
+
+Held<float> held(Backend& memory, const std::vector<float>& values) {
+  return {memory, values, DType::f32};
+}
+Held<float> blank(Backend& memory, std::int64_t n) {
+  return held(memory, std::vector<float>(static_cast<std::size_t>(n), -1.0f));
 }
 
 float reduced(int size, std::int64_t i, ReduceOp op) {
@@ -46,31 +78,32 @@ const std::vector<std::int64_t> kLengths{0, 1, 3, 1000, 131071, 131072, 131073};
 // For groups of every shape: what is left to go wrong there is who takes part.
 const std::vector<std::int64_t> kShort{0, 1, 1000};
 
-void check_reductions(Communicator& c, const std::vector<std::int64_t>& lengths) {
+void check_reductions(Communicator& c, Backend& memory, const std::vector<std::int64_t>& lengths) {
   for (std::int64_t n : lengths) {
     for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
-      std::vector<float> x = buffer_of(c.rank(), n);
-      c.all_reduce(view(x), op);
+      Held<float> const x = held(memory, buffer_of(c.rank(), n));
+      c.all_reduce(x.view(), op);
+      std::vector<float> const got = x.values();
       for (std::int64_t i = 0; i < n; ++i) {
-        require(x[static_cast<std::size_t>(i)] == reduced(c.size(), i, op),
+        require(got[static_cast<std::size_t>(i)] == reduced(c.size(), i, op),
                 fmt::format("all_reduce of {} at {}", n, i));
       }
     }
-    std::vector<float> x = buffer_of(c.rank(), n * c.size()),
-                       out(static_cast<std::size_t>(n), -1.0f);
-    std::vector<float> const before = x;
-    c.reduce_scatter(view(out), view(x));
+    std::vector<float> const before = buffer_of(c.rank(), n * c.size());
+    Held<float> const x = held(memory, before), out = blank(memory, n);
+    c.reduce_scatter(out.view(), x.view());
+    std::vector<float> got = out.values();
     for (std::int64_t i = 0; i < n; ++i) {
       require(
-          out[static_cast<std::size_t>(i)] == reduced(c.size(), n * c.rank() + i, ReduceOp::sum),
+          got[static_cast<std::size_t>(i)] == reduced(c.size(), n * c.rank() + i, ReduceOp::sum),
           fmt::format("reduce_scatter of {} at {}", n, i));
     }
-    require(x == before, "reduce_scatter leaves its input");
+    require(x.values() == before, "reduce_scatter leaves its input");
     // In place: the output is the own piece of the input.
-    TensorView const own = view(x).slice(0, n * c.rank(), n);
-    c.reduce_scatter(own, view(x));
-    for (std::int64_t i = 0; i < n; ++i) {
-      require(own.ptr<float>()[i] == reduced(c.size(), n * c.rank() + i, ReduceOp::sum),
+    c.reduce_scatter(x.part(n * c.rank(), n), x.view());
+    got = x.values();
+    for (std::int64_t i = n * c.rank(); i < n * (c.rank() + 1); ++i) {
+      require(got[static_cast<std::size_t>(i)] == reduced(c.size(), i, ReduceOp::sum),
               "reduce_scatter in place");
     }
   }
@@ -84,99 +117,103 @@ void check_reductions(Communicator& c, const std::vector<std::int64_t>& lengths)
   for (int r = 0; r < c.size(); ++r) expected += ~std::uint64_t{0} - static_cast<std::uint64_t>(r);
   c.all_reduce(std::span(&big, 1), ReduceOp::sum);
   require(big == expected, "all_reduce of integers wraps modulo 2^64");
-  std::vector<std::int32_t> ints{c.rank(), 7};
-  c.all_reduce(TensorView(ints.data(), DType::i32, {2}), ReduceOp::max);
-  require(ints[0] == c.size() - 1 && ints[1] == 7, "all_reduce of i32");
+  Held<std::int32_t> const ints(memory, {c.rank(), 7}, DType::i32);
+  c.all_reduce(ints.view(), ReduceOp::max);
+  require(ints.values() == std::vector<std::int32_t>{c.size() - 1, 7}, "all_reduce of i32");
 }
 
 // One rank's 256 and ones: each partial sum rounded to bf16 would stay at 256.
-void check_bf16(Communicator& c, std::int64_t n) {
+void check_bf16(Communicator& c, Backend& memory, std::int64_t n) {
   auto const filled = [&](std::int64_t count) {
-    return std::vector<std::uint16_t>(static_cast<std::size_t>(count),
-                                      math::to_bf16(c.rank() == 0 ? 256.0f : 1.0f));
+    return Held<std::uint16_t>(
+        memory,
+        std::vector<std::uint16_t>(static_cast<std::size_t>(count),
+                                   math::to_bf16(c.rank() == 0 ? 256.0f : 1.0f)),
+        DType::bf16);
   };
   std::uint16_t const sum = math::to_bf16(256.0f + static_cast<float>(c.size() - 1));
-  std::vector<std::uint16_t> x = filled(n);
-  c.all_reduce(TensorView(x.data(), DType::bf16, {n}), ReduceOp::sum);
-  for (std::uint16_t const got : x) require(got == sum, fmt::format("all_reduce of {} bf16", n));
-  x = filled(n);
-  c.all_reduce(TensorView(x.data(), DType::bf16, {n}), ReduceOp::max);
-  for (std::uint16_t const got : x)
+  Held<std::uint16_t> const x = filled(n), most = filled(n), whole = filled(n * c.size());
+  c.all_reduce(x.view(), ReduceOp::sum);
+  for (std::uint16_t const got : x.values())
+    require(got == sum, fmt::format("all_reduce of {} bf16", n));
+  c.all_reduce(most.view(), ReduceOp::max);
+  for (std::uint16_t const got : most.values())
     require(got == math::to_bf16(256.0f), fmt::format("all_reduce of {} bf16 to the maximum", n));
-  x = filled(n * c.size());
-  TensorView const whole(x.data(), DType::bf16, {n * c.size()});
-  c.reduce_scatter(whole.slice(0, n * c.rank(), n), whole);
+  c.reduce_scatter(whole.part(n * c.rank(), n), whole.view());
+  std::vector<std::uint16_t> const got = whole.values();
   for (std::int64_t i = 0; i < n; ++i)
-    require(x[static_cast<std::size_t>(n * c.rank() + i)] == sum,
+    require(got[static_cast<std::size_t>(n * c.rank() + i)] == sum,
             fmt::format("reduce_scatter of {} bf16 at {}", n, i));
 }
 
-void check_gathers(Communicator& c, const std::vector<std::int64_t>& lengths) {
+void check_gathers(Communicator& c, Backend& memory, const std::vector<std::int64_t>& lengths) {
   for (std::int64_t n : lengths) {
-    std::vector<float> x = buffer_of(c.rank(), n),
-                       out(static_cast<std::size_t>(n * c.size()), -1.0f);
-    c.all_gather(view(out), view(x));
+    std::vector<float> const mine = buffer_of(c.rank(), n);
+    Held<float> const x = held(memory, mine), out = blank(memory, n * c.size());
+    c.all_gather(out.view(), x.view());
+    std::vector<float> const all = out.values();
     for (int r = 0; r < c.size(); ++r) {
       for (std::int64_t i = 0; i < n; ++i) {
-        require(out[static_cast<std::size_t>(n * r + i)] == value(r, i),
+        require(all[static_cast<std::size_t>(n * r + i)] == value(r, i),
                 fmt::format("all_gather of {}", n));
       }
     }
-    std::vector<float> again(out.size(), -1.0f);
-    TensorView const own = view(again).slice(0, n * c.rank(), n);
-    std::copy(x.begin(), x.end(), own.ptr<float>());
-    c.all_gather(view(again), own);
-    require(again == out, "all_gather in place");
+    Held<float> const again = blank(memory, n * c.size());
+    TensorView const own = again.part(n * c.rank(), n);
+    memory.upload(own, mine.data());
+    c.all_gather(again.view(), own);
+    require(again.values() == all, "all_gather in place");
     for (int root : {0, c.size() - 1}) {
-      std::vector<float> y = buffer_of(c.rank(), n);
-      c.broadcast(view(y), root);
-      require(y == buffer_of(root, n), fmt::format("broadcast of {} from {}", n, root));
+      Held<float> const y = held(memory, mine);
+      c.broadcast(y.view(), root);
+      require(y.values() == buffer_of(root, n), fmt::format("broadcast of {} from {}", n, root));
     }
   }
 }
 
-void check_exchange(Communicator& c, std::int64_t large) {
+void check_exchange(Communicator& c, Backend& memory, std::int64_t large) {
   // Everybody to everybody, itself too, in opposite orders on the two sides of a pair: several
   // messages a pair, all sizes.
   for (std::int64_t n : {std::int64_t{1}, std::int64_t{1000}, large / 8}) {
-    std::vector<std::vector<float>> out, in;
+    std::vector<Held<float>> out, in;
     std::vector<Parcel> sends, receives;
     for (int peer = 0; peer < c.size(); ++peer) {
       for (int k = 0; k < 2; ++k) {
-        out.push_back(buffer_of(c.rank() * 10 + k, n + k));
-        in.emplace_back(static_cast<std::size_t>(n + k), -1.0f);
+        out.push_back(held(memory, buffer_of(c.rank() * 10 + k, n + k)));
+        in.push_back(blank(memory, n + k));
       }
     }
     for (int peer = 0; peer < c.size(); ++peer) {
       for (int k = 0; k < 2; ++k) {
         int const other = c.size() - 1 - peer;
-        sends.push_back({other, view(out[static_cast<std::size_t>(2 * other + k)])});
-        receives.push_back({peer, view(in[static_cast<std::size_t>(2 * peer + k)])});
+        sends.push_back({other, out[static_cast<std::size_t>(2 * other + k)].view()});
+        receives.push_back({peer, in[static_cast<std::size_t>(2 * peer + k)].view()});
       }
     }
     c.exchange(sends, receives);
     for (int peer = 0; peer < c.size(); ++peer) {
       for (int k = 0; k < 2; ++k) {
-        require(in[static_cast<std::size_t>(2 * peer + k)] == buffer_of(peer * 10 + k, n + k),
-                fmt::format("exchange of {} from {}", n, peer));
+        require(
+            in[static_cast<std::size_t>(2 * peer + k)].values() == buffer_of(peer * 10 + k, n + k),
+            fmt::format("exchange of {} from {}", n, peer));
       }
     }
   }
   // C9: both sides of a ring send before they receive, in messages too large to be buffered.
-  std::vector<float> mine = buffer_of(c.rank(), large), theirs(mine.size());
+  Held<float> const mine = held(memory, buffer_of(c.rank(), large)), theirs = blank(memory, large);
   int const next = (c.rank() + 1) % c.size(), before = (c.rank() + c.size() - 1) % c.size();
-  Parcel const send{next, view(mine)}, receive{before, view(theirs)};
+  Parcel const send{next, mine.view()}, receive{before, theirs.view()};
   c.exchange({&send, 1}, {&receive, 1});
-  require(theirs == buffer_of(before, large), "a ring of large messages");
+  require(theirs.values() == buffer_of(before, large), "a ring of large messages");
 }
 
 }  // namespace
 
-void check_communicator(Communicator& world) {
-  check_reductions(world, kLengths);
-  for (std::int64_t const n : kLengths) check_bf16(world, n);
-  check_gathers(world, kLengths);
-  check_exchange(world, 1'000'000);
+void check_communicator(Communicator& world, Backend& memory) {
+  check_reductions(world, memory, kLengths);
+  for (std::int64_t const n : kLengths) check_bf16(world, memory, n);
+  check_gathers(world, memory, kLengths);
+  check_exchange(world, memory, 1'000'000);
   world.barrier();
   // Every shape of group: each divisor of the world as groups of neighbours and as strided ones,
   // and groups that leave some out.
@@ -192,15 +229,15 @@ void check_communicator(Communicator& world) {
       }
       require(group->size() == size && group->rank() == place,
               "a split has its members in the order of their keys");
-      check_reductions(*group, kShort);
-      for (std::int64_t const n : kShort) check_bf16(*group, n);
-      check_exchange(*group, 16'000);
+      check_reductions(*group, memory, kShort);
+      for (std::int64_t const n : kShort) check_bf16(*group, memory, n);
+      check_exchange(*group, memory, 16'000);
     }
   }
   bool const out = world.rank() % 2 == 1;
   auto const some = world.split(out ? -1 : 3, 0);
   require((some == nullptr) == out, "a negative color joins no group");
-  if (some) check_gathers(*some, kShort);
+  if (some) check_gathers(*some, memory, kShort);
   world.barrier();
 }
 

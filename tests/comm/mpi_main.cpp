@@ -8,6 +8,8 @@
 
 #include "comm/conformance.h"
 #include "copus/comm/mpi.h"
+#include "copus/comm/staged.h"
+#include "support/far_backend.h"
 
 namespace {
 
@@ -38,11 +40,18 @@ int main(int argc, char** argv) {
     return 0;
   }
   try {
-    copus::test::check_communicator(*world);
+    auto const memory = copus::make_cpu_backend(1);
+    copus::test::check_communicator(*world, *memory);
     // C19: as for tensors past 2^31 bytes: everything in several pieces, none of them a whole
     // number of elements' rows.
     auto const pieces = session.world(1000);
-    copus::test::check_communicator(*pieces);
+    copus::test::check_communicator(*pieces, *memory);
+    // Tensors that the host cannot touch, whole and in pieces of a few elements.
+    copus::test::FarBackend far;
+    for (std::int64_t const staging : {copus::kStagingBytes, std::int64_t{30000}}) {
+      auto const staged = copus::stage_through_host(*world, far, staging);
+      copus::test::check_communicator(*staged, far);
+    }
   } catch (const std::exception& e) {
     world->abort(e.what());
   }

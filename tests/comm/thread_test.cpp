@@ -2,6 +2,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <stdexcept>
+#include <thread>
 
 #include "comm/conformance.h"
 #include "copus/core/error.h"
@@ -11,14 +12,17 @@ using namespace copus;
 TEST_CASE("threads keep the laws of a communicator at every size") {
   for (int size : {1, 2, 3, 5}) {
     CAPTURE(size);
-    CHECK_NOTHROW(
-        run_ranks(size, [](int, Communicator& world) { test::check_communicator(world); }));
+    CHECK_NOTHROW(run_ranks(size, [](int, Communicator& world) {
+      auto const memory = make_cpu_backend(1);
+      test::check_communicator(world, *memory);
+    }));
   }
 }
 
 TEST_CASE("a group of one does nothing and needs no peers") {
   auto const alone = make_single_communicator();
-  CHECK_NOTHROW(test::check_communicator(*alone));
+  auto const memory = make_cpu_backend(1);
+  CHECK_NOTHROW(test::check_communicator(*alone, *memory));
 }
 
 TEST_CASE(
@@ -54,6 +58,21 @@ TEST_CASE(
     CHECK_THROWS_WITH(run_ranks(4, body), "the disk is gone");
     CHECK(freed == 3);
   }
+}
+
+TEST_CASE("a rank that waits outside of the calls is told of an abort") {
+  auto const body = [](int rank, Communicator& world) {
+    world.check_alive();
+    auto const group = world.split(0, rank);
+    world.barrier();
+    if (rank == 1) throw IoError("the disk is gone");
+    // As one that polls a device would.
+    while (true) {
+      group->check_alive();
+      std::this_thread::yield();
+    }
+  };
+  CHECK_THROWS_WITH(run_ranks(2, body), "the disk is gone");
 }
 
 TEST_CASE("ranks that enter different collectives, or sizes, are told so") {

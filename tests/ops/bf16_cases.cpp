@@ -47,6 +47,7 @@ const std::vector<OpCase>& bf16_op_cases() {
     static const std::set<std::string> f32_alone{"sum",
                                                  "square_sum",
                                                  "adamw",
+                                                 "hash",
                                                  "cross_entropy_stats",
                                                  "cross_entropy_rescale",
                                                  "cross_entropy_loss"};

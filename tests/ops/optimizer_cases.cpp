@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "ops/op_cases.h"
 
@@ -20,6 +21,35 @@ OpCase sum_case(std::int64_t n, std::int64_t rows_of_it, std::int64_t gap, bool 
   row.reference = [squares](Values& v) {
     v[0][0] = 0.0;
     for (double const x : v[1]) v[0][0] += squares ? x * x : x;
+  };
+  return row;
+}
+
+// The 64 bits as four numbers that a float holds exactly.
+OpCase hash_case(std::int64_t rows_of_it, std::int64_t n, std::int64_t gap) {
+  HashPlace const place{1'000'003, 777, 0x0123456789abcdefull};
+  OpCase row;
+  row.op = "hash";
+  row.name = fmt::format("({}, {}){}", rows_of_it, n, gap > 0 ? " strided" : "");
+  row.operands = {output("quarters", {4}), input("x", {rows_of_it, n}, gap)};
+  row.roundings = 0.0;
+  row.run = [place](Backend& backend, const Views& v) {
+    std::uint64_t const hash = backend.hash(v[1], place);
+    float quarters[4];
+    for (int q = 0; q < 4; ++q) quarters[q] = static_cast<float>(hash >> (16 * q) & 0xffffu);
+    backend.upload(v[0], quarters);
+  };
+  row.reference = [place, n](Values& v) {
+    std::uint64_t hash = 0;
+    for (std::size_t i = 0; i < v[1].size(); ++i) {
+      std::uint64_t const r = i / static_cast<std::size_t>(n), c = i % static_cast<std::size_t>(n);
+      auto const value = static_cast<float>(v[1][i]);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof bits);
+      hash += math::element_hash(bits, place.first + r * place.pitch + c, place.salt);
+    }
+    for (int q = 0; q < 4; ++q)
+      v[0][static_cast<std::size_t>(q)] = static_cast<double>(hash >> (16 * q) & 0xffffu);
   };
   return row;
 }
@@ -69,6 +99,10 @@ std::vector<OpCase> optimizer_cases() {
     rows.push_back(sum_case(1100000, 1, 0, squares));
     rows.push_back(sum_case(37, 9, 5, squares));
   }
+  rows.push_back(hash_case(1, 1, 0));
+  rows.push_back(hash_case(0, 5, 0));
+  rows.push_back(hash_case(1, 100003, 0));
+  rows.push_back(hash_case(37, 9, 5));
   for (float const decay : {0.0f, 0.1f}) {
     rows.push_back(adamw_case(1, decay));
     rows.push_back(adamw_case(0, decay));

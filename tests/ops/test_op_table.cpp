@@ -42,7 +42,7 @@ TEST_CASE("every operation on activations or weights has a row in bf16") {
   std::set<std::string> expected = declared_operations(), rows;
   // These work on f32 alone: statistics of logits, gradients and the optimizer's state.
   for (const char* name : {"cross_entropy_stats", "cross_entropy_rescale", "cross_entropy_loss",
-                           "sum", "square_sum", "adamw"}) {
+                           "sum", "square_sum", "adamw", "hash"}) {
     CHECK(expected.erase(name) == 1);
   }
   for (const OpCase& row : bf16_op_cases()) rows.insert(row.op);

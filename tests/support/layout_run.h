@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "copus/comm/staged.h"
 #include "copus/train/trainer.h"
 #include "support/reference.h"
 
@@ -40,18 +43,26 @@ inline SampleSource samples_of(const Reference& reference) {
                    std::span<std::int32_t> targets) { reference.sample(index, inputs, targets); };
 }
 
+// A rank's device.
+using MakeBackend = std::function<std::unique_ptr<Backend>()>;
+inline std::unique_ptr<Backend> one_thread() {
+  return make_cpu_backend(1);
+}
+
 // The reference's eight steps, by every rank of `world`; step s runs in layouts[s], or in the last
 // of them.
 inline StepNumbers run_reference(Communicator& world, const Reference& reference,
                                  const std::vector<Layout>& layouts, std::int64_t micro,
                                  std::size_t kept_meshes = Trainer::kKeptMeshes,
-                                 Precision precision = Precision::fp32) {
+                                 Precision precision = Precision::fp32,
+                                 const MakeBackend& make = one_thread) {
   StepNumbers numbers;
   Config config = reference.config(micro);
   config.train.precision = precision;
   SampleSource const samples = samples_of(reference);
-  auto const backend = make_cpu_backend(1);
-  Trainer trainer(config, world, layouts.front(), micro, *backend, kept_meshes);
+  auto const backend = make();
+  auto const ranks = stage_through_host(world, *backend);
+  Trainer trainer(config, *ranks, layouts.front(), micro, *backend, kept_meshes);
   trainer.read_weights(HfModel(reference.directory, config.model));
   for (std::size_t s = 0; s < reference.values["train"]["losses"].size(); ++s) {
     if (s > 0 && s < layouts.size()) {

@@ -73,14 +73,28 @@ TEST_CASE("what this version does not do yet is refused by key and value") {
   here.write("c.json",
              R"({"model": {"preset": "gpt2-124m", "seq_len": 32}, "data": {"train": "nowhere"},
                           "batch": {"sequences": 8}, "train": {"tokens": 1000},
-                          "log": {"tensorboard": true}, "transport": "nccl", "run_dir": "run"})");
+                          "log": {"tensorboard": true}, "run_dir": "run"})");
   Outcome const outcome = here.copus("train c.json");
   CHECK(outcome.code == 2);
-  for (const char* expected : {"log.tensorboard", "transport", "nccl"}) {
-    CAPTURE(expected, outcome.err);
-    CHECK(outcome.err.find(expected) != std::string::npos);
-  }
+  CAPTURE(outcome.err);
+  CHECK(outcome.err.find("log.tensorboard") != std::string::npos);
   CHECK_FALSE(here.has("run"));
+}
+
+TEST_CASE("NCCL between ranks on the CPU is refused, under any number of them") {
+  Workspace const here;
+  here.write("c.json",
+             R"({"model": {"preset": "gpt2-124m", "seq_len": 32}, "data": {"train": "nowhere"},
+                          "batch": {"sequences": 8}, "train": {"tokens": 1000}, "device": "cpu",
+                          "transport": "nccl", "run_dir": "run"})");
+  for (const char* command : {"train c.json", "train c.json --ranks 2"}) {
+    Outcome const outcome = here.copus(command);
+    CAPTURE(command, outcome.err);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.err.find("transport: nccl: the ranks compute on the CPU") != std::string::npos);
+    CHECK(outcome.err.find("accepted here: thread, auto") != std::string::npos);
+    CHECK_FALSE(here.has("run"));
+  }
 }
 
 TEST_CASE("missing data, a missing config and a missing checkpoint are named") {

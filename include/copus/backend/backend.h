@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "copus/backend/host_copies.h"
 #include "copus/core/math.h"
 #include "copus/core/rng.h"
 #include "copus/core/tensor.h"
@@ -51,6 +52,12 @@ struct Addends {
   TensorView a, b;  // of the sizes of x; both or neither
 };
 
+// Where a rectangle lies in the tensor it was cut from: its first element, and the tensor's width.
+struct HashPlace {
+  std::uint64_t first = 0, pitch = 0;
+  std::uint64_t salt = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -68,6 +75,12 @@ class Backend {
   virtual void download(void* host,
                         const TensorView& x) = 0;  // contiguous; returns when the bytes are there
   virtual void synchronize() = 0;
+  // Whether the host may read and write this memory itself.
+  virtual bool on_host() const = 0;
+  // For moving tensors between ranks; null where on_host(). The backend outlives it.
+  virtual std::unique_ptr<HostCopies> host_copies() = 0;
+  // What allocate could still give, in bytes, to all that share the device.
+  virtual std::int64_t free_bytes() = 0;
 
   // ---- matrix products
   // ---------------------------------------------------------------------------- a, b, out: 2-D,
@@ -161,6 +174,9 @@ class Backend {
   // -----------------------------------------------------------------------------
   virtual double sum(const TensorView& x) = 0;         // fp64, fixed order
   virtual double square_sum(const TensorView& x) = 0;  // fp64, fixed order
+  // Modulo 2^64, the sum over x (R, C) f32, rows strided, of math::element_hash(bits, global
+  // number, salt); element (r, c) has the number first + r * pitch + c.
+  virtual std::uint64_t hash(const TensorView& x, const HashPlace& place) = 0;
   // One pass over flat f32 ranges; the gradient is multiplied by grad_scale first. `copy`, f32 or
   // of the compute type and as long, gets the new weights too; or empty.
   virtual void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,

@@ -39,6 +39,9 @@ class TimedBackend final : public Backend {
   void upload(TensorView out, const void* host) override;
   void download(void* host, const TensorView& x) override;
   void synchronize() override { inner_.synchronize(); }
+  bool on_host() const override { return inner_.on_host(); }
+  std::unique_ptr<HostCopies> host_copies() override { return inner_.host_copies(); }
+  std::int64_t free_bytes() override { return inner_.free_bytes(); }
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
   void column_sum(TensorView d_bias, const TensorView& d_out) override;
@@ -88,6 +91,7 @@ class TimedBackend final : public Backend {
                               std::int64_t valid_columns) override;
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
+  std::uint64_t hash(const TensorView& x, const HashPlace& place) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
              float grad_scale, const math::AdamScalars& scalars, const TensorView& copy) override;
 

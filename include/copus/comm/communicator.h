@@ -1,10 +1,11 @@
 // SEAM 2: a group of ranks that move tensors among each other. One implementation a transport:
-// thread, mpi (nccl to come).
+// thread, mpi, nccl.
 //
 // Every call is collective over the group but exchange, which pairs up by peer and order. Tensors
-// are contiguous; counts are int64 and may pass 2^31. A group of one is legal and does nothing. A
-// rank that fails calls abort: its peers then throw CommError from whatever they wait in (thread),
-// or the whole job ends within seconds (mpi).
+// are contiguous and in the memory that the group was made for: the host's, or that of each rank's
+// device (comm/rank_device.h); spans are on the host. Counts are int64 and may pass 2^31. A group
+// of one is legal and does nothing. A rank that fails calls abort: its peers then throw CommError
+// from whatever they wait in (thread, nccl), or the whole job ends within seconds (mpi).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -52,6 +53,9 @@ class Communicator {
   // The ranks that give the same color form a new group, ordered by (key, rank). A negative color
   // joins none: null.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+  // Throws CommError where the group has been aborted: for a rank that waits for its peers outside
+  // of these calls. Over MPI an abort ends the process, and this does nothing.
+  virtual void check_alive() const = 0;
   // Ends this group and every group split from the same world. Callable from any state; says why to
   // every peer.
   virtual void abort(const std::string& reason) noexcept = 0;

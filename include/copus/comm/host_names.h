@@ -7,8 +7,10 @@
 
 namespace copus {
 
-// Each host once, by its lowest rank; the same on every rank. Every rank calls it. Names are cut to
-// 63 bytes.
+// This one's, cut to 63 bytes.
+std::string host_name();
+
+// Each host once, by its lowest rank; the same on every rank. Every rank calls it.
 std::vector<std::string> host_names(Communicator& world);
 
 }  // namespace copus

@@ -127,4 +127,17 @@ COPUS_HD void adamw(float& weight, float& m, float& v, float grad, const AdamSca
   weight = std::fma(-s.lr, std::fma(s.weight_decay, weight, step), weight);
 }
 
+// A 64-bit finaliser (Stafford's variant 13 of MurmurHash3's).
+COPUS_HD std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+// One 64-bit number per element of a tensor, by its bits and its number in the whole tensor:
+// layout-independent fingerprints are sums of these.
+COPUS_HD std::uint64_t element_hash(std::uint32_t bits, std::uint64_t number, std::uint64_t salt) {
+  return mix(number * 0x9E3779B97F4A7C15ull ^ salt ^ static_cast<std::uint64_t>(bits) << 32);
+}
+
 }  // namespace copus::math

@@ -1,6 +1,7 @@
 // What a machine can do, as far as the cost model asks: a preset, or a profile that was measured.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,9 @@ struct Hardware {
 // nearest one.
 Hardware hardware_preset(const std::string& name);
 std::vector<std::string> hardware_preset_names();
+// The preset of a GPU by the name that its driver gives it ("NVIDIA H100 80GB HBM3"); none where
+// there is no preset of just that one.
+std::optional<Hardware> hardware_of_gpu(const std::string& name, std::int64_t memory_bytes);
 
 // A profile file's text, and back (docs/planner.md has the schema). `name` stands for the file in
 // messages. Throws one ConfigError with every mistake: unknown, missing, of the wrong kind, out of

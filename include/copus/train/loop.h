@@ -13,7 +13,7 @@ namespace copus {
 struct TrainOptions {
   bool resume = false;
   int threads = 0;     // 0: all that the process may run on
-  int ranks_here = 1;  // ranks that share this host's memory
+  int local_rank = 0;  // among the ranks of this host: whose GPU it is
   std::string version;
   // Of cluster.hardware, for the planner; none: the ranks measure themselves.
   std::optional<Hardware> hardware;

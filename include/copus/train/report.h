@@ -12,9 +12,10 @@
 
 namespace copus {
 
-// The resolved run as a table: model, parameters, batch, schedule, device.
+// The resolved run as a table: model, parameters, batch, schedule, device. `listed`: the peak is
+// the vendor's, not measured.
 std::vector<std::string> run_table(const Config& config, const Layout& layout, std::int64_t micro,
-                                   const std::string& device, double peak_flops);
+                                   const std::string& device, double peak_flops, bool listed);
 std::vector<std::string> data_table(const std::vector<SourceSummary>& train,
                                     const std::vector<SourceSummary>& val, std::int64_t seq_len);
 // The plan's segments; `measured` is the process's peak after the first step, 0 before.

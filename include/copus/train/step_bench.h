@@ -46,7 +46,8 @@ struct StepBench {
   double tokens_per_second = 0.0, step_seconds = 0.0;  // medians; of the whole group
   double fastest_seconds = 0.0, slowest_seconds = 0.0;
   // The limits are sums over the layout's ranks, all of which measure at the same time.
-  double mfu = 0.0, peak_flops = 0.0, bandwidth = 0.0;
+  double mfu = 0.0, measured_flops = 0.0, bandwidth = 0.0;
+  double peak_flops = 0.0;             // what MFU divides by: listed, or measured_flops
   std::int64_t planned_bytes = 0;      // rank 0's
   std::int64_t peak_memory_bytes = 0;  // of rank 0's process
   // Over ranks, up to the step's scalar reduction; each the median over steps.
@@ -62,8 +63,8 @@ struct StepBench {
 // steps to warm up, `steps` timed whole, then as many by operation; where the noise scale is
 // measured, each with a step that measures it beside it. Every rank of the world calls it; the
 // result is rank 0's. ConfigError where the noise scale is asked for and one micro-batch makes the
-// batch.
+// batch. `listed_peak`: of a rank's device, where it is known.
 StepBench bench_step(const Config& config, Communicator& world, const Layout& layout,
-                     Backend& backend, int steps);
+                     Backend& backend, int steps, std::optional<double> listed_peak = {});
 
 }  // namespace copus

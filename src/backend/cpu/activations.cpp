@@ -1,4 +1,4 @@
-#include "backend/cpu/compute_type.h"
+#include "backend/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 

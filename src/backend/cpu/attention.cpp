@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/compute_type.h"
+#include "backend/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/keep_mask.h"
 #include "backend/cpu/parallel_for.h"

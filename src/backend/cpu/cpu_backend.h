@@ -25,6 +25,9 @@ class CpuBackend final : public Backend {
   void upload(TensorView out, const void* host) override;
   void download(void* host, const TensorView& x) override;
   void synchronize() override {}
+  bool on_host() const override { return true; }
+  std::unique_ptr<HostCopies> host_copies() override { return nullptr; }
+  std::int64_t free_bytes() override;
 
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
@@ -80,6 +83,7 @@ class CpuBackend final : public Backend {
 
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
+  std::uint64_t hash(const TensorView& x, const HashPlace& place) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
              float grad_scale, const math::AdamScalars& scalars, const TensorView& copy) override;
 

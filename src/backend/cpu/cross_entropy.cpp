@@ -1,7 +1,7 @@
 #include <cmath>
 #include <limits>
 
-#include "backend/cpu/compute_type.h"
+#include "backend/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 

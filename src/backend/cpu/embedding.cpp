@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include "backend/cpu/compute_type.h"
+#include "backend/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "backend/compute_type.h"
 #include "backend/cpu/column_sums.h"
-#include "backend/cpu/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
 

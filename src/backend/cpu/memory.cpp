@@ -6,9 +6,10 @@
 #include <new>
 #include <string>
 
-#include "backend/cpu/compute_type.h"
+#include "backend/compute_type.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/rows.h"
+#include "copus/backend/machine.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -172,6 +173,10 @@ void CpuBackend::upload(TensorView out, const void* host) {
 void CpuBackend::download(void* host, const TensorView& x) {
   COPUS_CHECK(x.contiguous(), "a download reads a contiguous tensor");
   if (x.numel() != 0) std::memcpy(host, x.data, static_cast<std::size_t>(x.bytes()));
+}
+
+std::int64_t CpuBackend::free_bytes() {
+  return available_memory_bytes();
 }
 
 }  // namespace copus

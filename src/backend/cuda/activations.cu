@@ -10,15 +10,15 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <int kOut, int kIn>
+template <class T, int kOut, int kIn>
 struct Streams {
-  Rows out[kOut], in[kIn];
+  RowsOf<T> out[kOut], in[kIn];
 };
 
 // out = formula(in), element by element. Each thread has read its elements before it writes them,
 // so an output may be one of the inputs.
-template <class Formula, int kOut, int kIn, int kWidth>
-__global__ void __launch_bounds__(kThreads) elementwise_kernel(Streams<kOut, kIn> s) {
+template <class T, class Formula, int kOut, int kIn, int kWidth>
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(Streams<T, kOut, kIn> s) {
   std::int64_t const first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth;
   std::int64_t const step = std::int64_t{gridDim.x} * kThreads * kWidth;
   for (std::int64_t row = blockIdx.y; row < s.out[0].rows; row += gridDim.y) {
@@ -45,23 +45,30 @@ __global__ void __launch_bounds__(kThreads) elementwise_kernel(Streams<kOut, kIn
   }
 }
 
-// The first kOut tensors are outputs.
-template <class Formula, int kOut, int kIn>
-void elementwise(cudaStream_t stream, const std::array<TensorView, kOut + kIn>& tensors) {
-  auto const rows = same_rows<kOut + kIn>(tensors);
+template <class T, class Formula, int kOut, int kIn>
+void launch(cudaStream_t stream, const std::array<TensorView, kOut + kIn>& tensors) {
+  auto const rows = same_rows<kOut + kIn, T>(tensors);
   if (rows[0].rows == 0 || rows[0].width == 0) return;
-  Streams<kOut, kIn> s;
+  Streams<T, kOut, kIn> s;
   for (std::size_t i = 0; i < kOut; ++i) s.out[i] = rows[i];
   for (std::size_t i = 0; i < kIn; ++i) s.in[i] = rows[kOut + i];
-  bool const fours = std::all_of(rows.begin(), rows.end(), in_fours);
+  bool const fours = std::all_of(rows.begin(), rows.end(), in_fours<T>);
   dim3 const grid(grid_of(pieces(rows[0].width, kThreads * (fours ? 4 : 1)), 1 << 20),
                   grid_of(rows[0].rows));
   if (fours) {
-    elementwise_kernel<Formula, kOut, kIn, 4><<<grid, kThreads, 0, stream>>>(s);
+    elementwise_kernel<T, Formula, kOut, kIn, 4><<<grid, kThreads, 0, stream>>>(s);
   } else {
-    elementwise_kernel<Formula, kOut, kIn, 1><<<grid, kThreads, 0, stream>>>(s);
+    elementwise_kernel<T, Formula, kOut, kIn, 1><<<grid, kThreads, 0, stream>>>(s);
   }
   CUDA_CHECK(cudaGetLastError());
+}
+
+// The first kOut tensors are outputs; all are of one type.
+template <class Formula, int kOut, int kIn>
+void elementwise(cudaStream_t stream, const std::array<TensorView, kOut + kIn>& tensors) {
+  with_compute_type(tensors[0].dtype, [&](auto type) {
+    launch<decltype(type), Formula, kOut, kIn>(stream, tensors);
+  });
 }
 
 struct Add {

@@ -6,8 +6,9 @@ namespace copus {
 namespace cuda {
 namespace {
 
+template <class T>
 struct Forward {
-  Heads out, q, k, v;
+  Heads<T> out, q, k, v;
   float* lse;  // (B, H, T)
   AttentionSizes sizes;
   AttentionDropout dropout;
@@ -48,8 +49,9 @@ __device__ void online_softmax(float (&scores)[kM][kN], Running (&rows)[kM],
 
 // A block takes kQueries queries of one head and walks the keys they see, tile by tile
 // (FlashAttention, Dao et al. 2022). Keys and values take turns in one tile.
-template <int kDepth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) attention_kernel(Forward a) {
+template <class T, int kDepth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1)
+    attention_kernel(Forward<T> a) {
   constexpr int kM = kQueries / kSide, kN = kKeys / kSide;
   extern __shared__ float4 shared[];
   auto* const q_tile = reinterpret_cast<float*>(shared);
@@ -61,8 +63,8 @@ __global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) attention
   int const first = static_cast<int>(gridDim.z - 1 - blockIdx.z) * kQueries;
   int const h = static_cast<int>(blockIdx.x), b = static_cast<int>(blockIdx.y);
   int const kv = h / (s.H / s.K);
-  const float* const keys = a.k.at(b, kv);
-  const float* const values = a.v.at(b, kv);
+  const T* const keys = a.k.at(b, kv);
+  const T* const values = a.v.at(b, kv);
   RowSums<kM, kDepth> sums;
   Running rows[kM];
   sums.clear();
@@ -112,15 +114,24 @@ __global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) attention
   sums.write(a.out.at(b, h), a.out.row_stride, first, s, ty, tx);
 }
 
-template <int kDepth, int kQueries, int kKeys>
-void launch(cudaStream_t stream, const Forward& a, std::int64_t batch) {
+template <int kDepth, int kQueries, int kKeys, class T>
+void launch(cudaStream_t stream, const Forward<T>& a, std::int64_t batch) {
   constexpr std::int64_t kShared = kForwardShared<kDepth, kQueries, kKeys>;
-  auto* const kernel = attention_kernel<kDepth, kQueries, kKeys>;
+  auto* const kernel = attention_kernel<T, kDepth, kQueries, kKeys>;
   allow_shared(kernel, kShared);
   dim3 const grid(static_cast<unsigned>(a.sizes.H), static_cast<unsigned>(batch),
                   static_cast<unsigned>(pieces(a.sizes.T, kQueries)));
   kernel<<<grid, kTileThreads, kShared, stream>>>(a);
   CUDA_CHECK(cudaGetLastError());
+}
+
+template <class T>
+void forward(cudaStream_t stream, const Forward<T>& a, std::int64_t batch) {
+  std::int64_t const width = a.sizes.D;
+  if (width <= 64) return launch<64, 64, 64>(stream, a, batch);
+  if (width <= 128) return launch<128, 64, 64>(stream, a, batch);
+  if (width <= kWidestHead) return launch<256, 64, 64>(stream, a, batch);
+  refuse_head_width(width);
 }
 
 }  // namespace
@@ -134,13 +145,13 @@ void CudaBackend::attention(TensorView out, TensorView lse, const TensorView& q,
               "out as q, lse (B, H, T)");
   if (q.numel() == 0) return;
   sizes.fours = sizes.fours && cuda::heads_in_fours(out);
-  cuda::Forward const a{cuda::heads_of(out),      cuda::heads_of(q), cuda::heads_of(k),
-                        cuda::heads_of(v),        lse.ptr<float>(),  sizes,
-                        cuda::dropout_of(options)};
-  if (sizes.D <= 64) return cuda::launch<64, 64, 64>(stream(), a, q.size[0]);
-  if (sizes.D <= 128) return cuda::launch<128, 64, 64>(stream(), a, q.size[0]);
-  if (sizes.D <= cuda::kWidestHead) return cuda::launch<256, 64, 64>(stream(), a, q.size[0]);
-  cuda::refuse_head_width(sizes.D);
+  with_compute_type(q.dtype, [&](auto type) {
+    using T = decltype(type);
+    cuda::forward<T>(stream(),
+                     {cuda::heads_of<T>(out), cuda::heads_of<T>(q), cuda::heads_of<T>(k),
+                      cuda::heads_of<T>(v), lse.ptr<float>(), sizes, cuda::dropout_of(options)},
+                     q.size[0]);
+  });
 }
 
 }  // namespace copus

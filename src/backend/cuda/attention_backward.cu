@@ -8,8 +8,9 @@ namespace {
 
 // P = exp(scores - lse), dP = d_out v^T, dS = P (dP - d_out . out): the softmax's gradient, with
 // the dot product `along` in place of the sum over keys of P dP.
+template <class T>
 struct Backward {
-  Heads d_q, d_k, d_v, d_out, q, k, v, out;
+  Heads<T> d_q, d_k, d_v, d_out, q, k, v, out;
   const float* lse;  // (B, H, T)
   float* along;      // (B, H, T)
   AttentionSizes sizes;
@@ -19,17 +20,18 @@ struct Backward {
 constexpr int kDotThreads = 256;
 
 // along = d_out . out; a warp takes a row.
-__global__ void __launch_bounds__(kDotThreads) along_kernel(Backward a, std::int64_t rows) {
+template <class T>
+__global__ void __launch_bounds__(kDotThreads) along_kernel(Backward<T> a, std::int64_t rows) {
   AttentionSizes const& s = a.sizes;
   std::int64_t const i =
       (std::int64_t{blockIdx.x} * kDotThreads + threadIdx.x) / kWarp;  // (b, h, t)
   if (i >= rows) return;
   std::int64_t const t = i % s.T, h = i / s.T % s.H, b = i / s.T / s.H;
-  const float* const x = a.d_out.at(b, h) + t * a.d_out.row_stride;
-  const float* const y = a.out.at(b, h) + t * a.out.row_stride;
+  const T* const x = a.d_out.at(b, h) + t * a.d_out.row_stride;
+  const T* const y = a.out.at(b, h) + t * a.out.row_stride;
   float total = 0.0f;
   for (int d = static_cast<int>(threadIdx.x) % kWarp; d < s.D; d += kWarp) {
-    total = fmaf(x[d], y[d], total);
+    total = fmaf(get(x[d]), get(y[d]), total);
   }
   total = warp_sum(total);
   if (threadIdx.x % kWarp == 0) a.along[i] = total;
@@ -37,8 +39,8 @@ __global__ void __launch_bounds__(kDotThreads) along_kernel(Backward a, std::int
 
 // From scores and dP of a tile to P (times its dropout factor) and dS. `factors` holds the tile's
 // dropout factors where there are any.
-template <int kM, int kN, int kKeys>
-__device__ void softmax_backward(float (&p)[kM][kN], float (&d_p)[kM][kN], const Backward& a,
+template <int kM, int kN, int kKeys, class T>
+__device__ void softmax_backward(float (&p)[kM][kN], float (&d_p)[kM][kN], const Backward<T>& a,
                                  std::int64_t head, int query, int key, const float* factors,
                                  int ty, int tx) {
 #pragma unroll
@@ -84,8 +86,8 @@ struct BackwardTiles {
 };
 
 // A block takes kQueries queries of one head and walks the keys they see: d_q = scale dS k.
-template <int kDepth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) d_q_kernel(Backward a) {
+template <class T, int kDepth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) d_q_kernel(Backward<T> a) {
   constexpr int kM = kQueries / kSide, kN = kKeys / kSide;
   extern __shared__ float4 shared[];
   BackwardTiles<kDepth, kQueries, kKeys> const tile(reinterpret_cast<float*>(shared));
@@ -125,8 +127,8 @@ __global__ void __launch_bounds__(kTileThreads, kDepth <= 128 ? 2 : 1) d_q_kerne
 
 // A block takes kKeys keys of one kv head and walks, head by head of its group, the queries that
 // see them: d_v = P^T d_out, d_k = scale dS^T q. One block adds all, so the order is fixed.
-template <int kDepth, int kQueries, int kKeys>
-__global__ void __launch_bounds__(kTileThreads, kDepth <= 64 ? 2 : 1) d_kv_kernel(Backward a) {
+template <class T, int kDepth, int kQueries, int kKeys>
+__global__ void __launch_bounds__(kTileThreads, kDepth <= 64 ? 2 : 1) d_kv_kernel(Backward<T> a) {
   constexpr int kM = kQueries / kSide, kN = kKeys / kSide;
   extern __shared__ float4 shared[];
   BackwardTiles<kDepth, kQueries, kKeys> const tile(reinterpret_cast<float*>(shared));
@@ -168,11 +170,11 @@ __global__ void __launch_bounds__(kTileThreads, kDepth <= 64 ? 2 : 1) d_kv_kerne
   d_v.write(a.d_v.at(b, kv), a.d_v.row_stride, key, s, ty, tx);
 }
 
-template <int kDepth, int kQueries, int kKeys>
-void launch_d_q(cudaStream_t stream, const Backward& a, std::int64_t batch) {
+template <int kDepth, int kQueries, int kKeys, class T>
+void launch_d_q(cudaStream_t stream, const Backward<T>& a, std::int64_t batch) {
   using Tiles = BackwardTiles<kDepth, kQueries, kKeys>;
   constexpr std::size_t kShared = 4 * (Tiles::kRows + Tiles::kScores);  // no tile of dS apart
-  auto* const kernel = d_q_kernel<kDepth, kQueries, kKeys>;
+  auto* const kernel = d_q_kernel<T, kDepth, kQueries, kKeys>;
   allow_shared(kernel, kShared);
   dim3 const grid(static_cast<unsigned>(a.sizes.H), static_cast<unsigned>(batch),
                   static_cast<unsigned>(pieces(a.sizes.T, kQueries)));
@@ -180,11 +182,11 @@ void launch_d_q(cudaStream_t stream, const Backward& a, std::int64_t batch) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-template <int kDepth, int kQueries, int kKeys>
-void launch_d_kv(cudaStream_t stream, const Backward& a, std::int64_t batch) {
+template <int kDepth, int kQueries, int kKeys, class T>
+void launch_d_kv(cudaStream_t stream, const Backward<T>& a, std::int64_t batch) {
   using Tiles = BackwardTiles<kDepth, kQueries, kKeys>;
   constexpr std::size_t kShared = 4 * (Tiles::kRows + 2 * Tiles::kScores);
-  auto* const kernel = d_kv_kernel<kDepth, kQueries, kKeys>;
+  auto* const kernel = d_kv_kernel<T, kDepth, kQueries, kKeys>;
   allow_shared(kernel, kShared);
   dim3 const grid(static_cast<unsigned>(a.sizes.K), static_cast<unsigned>(batch),
                   static_cast<unsigned>(pieces(a.sizes.T, kKeys)));
@@ -192,10 +194,29 @@ void launch_d_kv(cudaStream_t stream, const Backward& a, std::int64_t batch) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-void launch_along(cudaStream_t stream, const Backward& a, std::int64_t rows) {
+template <class T>
+void launch_along(cudaStream_t stream, const Backward<T>& a, std::int64_t rows) {
   auto const blocks = static_cast<unsigned>(pieces(rows, kDotThreads / kWarp));
   along_kernel<<<blocks, kDotThreads, 0, stream>>>(a, rows);
   CUDA_CHECK(cudaGetLastError());
+}
+
+// Tiles so large that an A100's shared memory still holds them.
+template <class T>
+void backward(cudaStream_t stream, const Backward<T>& a, std::int64_t batch) {
+  std::int64_t const width = a.sizes.D;
+  if (width > kWidestHead) refuse_head_width(width);
+  launch_along(stream, a, batch * a.sizes.H * a.sizes.T);
+  if (width <= 64) {
+    launch_d_q<64, 64, 64>(stream, a, batch);
+    launch_d_kv<64, 64, 64>(stream, a, batch);
+  } else if (width <= 128) {
+    launch_d_q<128, 64, 32>(stream, a, batch);
+    launch_d_kv<128, 32, 64>(stream, a, batch);
+  } else {
+    launch_d_q<256, 32, 32>(stream, a, batch);
+    launch_d_kv<256, 32, 32>(stream, a, batch);
+  }
 }
 
 }  // namespace
@@ -215,32 +236,15 @@ void CudaBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView 
   sizes.fours = sizes.fours && cuda::heads_in_fours(d_q) && cuda::heads_in_fours(d_k) &&
                 cuda::heads_in_fours(d_v) && cuda::heads_in_fours(d_out);
   auto* const along = reinterpret_cast<float*>(scratch(lse.bytes()));
-  cuda::Backward const a{cuda::heads_of(d_q),
-                         cuda::heads_of(d_k),
-                         cuda::heads_of(d_v),
-                         cuda::heads_of(d_out),
-                         cuda::heads_of(q),
-                         cuda::heads_of(k),
-                         cuda::heads_of(v),
-                         cuda::heads_of(out),
-                         lse.ptr<float>(),
-                         along,
-                         sizes,
-                         cuda::dropout_of(options)};
-  std::int64_t const batch = q.size[0];
-  if (sizes.D > cuda::kWidestHead) cuda::refuse_head_width(sizes.D);
-  cuda::launch_along(stream(), a, lse.numel());
-  // Tiles so large that an A100's shared memory still holds them.
-  if (sizes.D <= 64) {
-    cuda::launch_d_q<64, 64, 64>(stream(), a, batch);
-    cuda::launch_d_kv<64, 64, 64>(stream(), a, batch);
-  } else if (sizes.D <= 128) {
-    cuda::launch_d_q<128, 64, 32>(stream(), a, batch);
-    cuda::launch_d_kv<128, 32, 64>(stream(), a, batch);
-  } else {
-    cuda::launch_d_q<256, 32, 32>(stream(), a, batch);
-    cuda::launch_d_kv<256, 32, 32>(stream(), a, batch);
-  }
+  with_compute_type(q.dtype, [&](auto type) {
+    using T = decltype(type);
+    cuda::backward<T>(
+        stream(),
+        {cuda::heads_of<T>(d_q), cuda::heads_of<T>(d_k), cuda::heads_of<T>(d_v),
+         cuda::heads_of<T>(d_out), cuda::heads_of<T>(q), cuda::heads_of<T>(k), cuda::heads_of<T>(v),
+         cuda::heads_of<T>(out), lse.ptr<float>(), along, sizes, cuda::dropout_of(options)},
+        q.size[0]);
+  });
 }
 
 }  // namespace copus

@@ -8,8 +8,10 @@ namespace copus::cuda {
 
 inline constexpr std::int64_t kWidestHead = 256;
 
-inline Heads heads_of(const TensorView& x) {
-  return {x.ptr<float>(), x.stride[0], x.stride[1], x.stride[2]};
+template <class T>
+Heads<T> heads_of(const TensorView& x) {
+  COPUS_CHECK(x.dtype == kDTypeOf<T>, "attention's operands are of one type");
+  return {x.ptr<T>(), x.stride[0], x.stride[1], x.stride[2]};
 }
 
 inline bool heads_in_fours(const TensorView& x) {
@@ -20,7 +22,7 @@ inline bool heads_in_fours(const TensorView& x) {
 inline AttentionSizes sizes_of(const TensorView& q, const TensorView& k, const TensorView& v,
                                const AttentionOptions& options) {
   auto const rows = [](const TensorView& x) {
-    return x.dims == 4 && x.dtype == DType::f32 && (x.size[3] == 1 || x.stride[3] == 1);
+    return x.dims == 4 && (x.size[3] == 1 || x.stride[3] == 1);
   };
   COPUS_CHECK(rows(q) && rows(k) && rows(v), "q (B, T, H, D); k, v (B, T, K, D)");
   COPUS_CHECK(k.size == v.size && q.size[0] == k.size[0] && q.size[1] == k.size[1] &&

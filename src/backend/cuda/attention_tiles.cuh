@@ -12,11 +12,12 @@ namespace copus::cuda {
 inline constexpr int kSide = 16;
 inline constexpr int kTileThreads = kSide * kSide;
 
-// One of q, k, v, ... (B, T, heads, D) with strided rows.
+// One of q, k, v, ... (B, T, heads, D) with strided rows. Tiles are f32 whatever its type.
+template <class T>
 struct Heads {
-  float* data;
+  T* data;
   std::int64_t batch_stride, row_stride, head_stride;
-  __device__ float* at(std::int64_t b, std::int64_t h) const {
+  __device__ T* at(std::int64_t b, std::int64_t h) const {
     return data + b * batch_stride + h * head_stride;
   }
 };
@@ -24,7 +25,7 @@ struct Heads {
 struct AttentionSizes {
   int T, H, K, D;
   float scale;
-  bool fours;  // every row starts and ends at a 16-byte address
+  bool fours;  // every row is whole groups of four elements that one access takes
 };
 
 struct AttentionDropout {
@@ -42,20 +43,20 @@ template <int kDepth>
 inline constexpr int kRow = kDepth + 4;  // floats from one row of a tile to the next
 
 // Rows [first, first + kRows) of a head, zeros from row T and from column D on.
-template <int kRows, int kDepth>
-__device__ void load_tile(float* tile, const float* rows, std::int64_t stride, int first,
+template <int kRows, int kDepth, class T>
+__device__ void load_tile(float* tile, const T* rows, std::int64_t stride, int first,
                           const AttentionSizes& s) {
   constexpr int kQuads = kDepth / 4;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kQuads; i += kTileThreads) {
     int const r = i / kQuads, d = i % kQuads * 4;
     Pack<4> value{};
     if (first + r < s.T && d < s.D) {
-      const float* const from = rows + (first + r) * stride + d;
+      const T* const from = rows + (first + r) * stride + d;
       if (s.fours) {
         value = load<4>(from);
       } else {
 #pragma unroll
-        for (int w = 0; w < 4; ++w) value.at[w] = d + w < s.D ? from[w] : 0.0f;
+        for (int w = 0; w < 4; ++w) value.at[w] = d + w < s.D ? get(from[w]) : 0.0f;
       }
     }
     store<4>(tile + r * kRow<kDepth> + d, value);
@@ -83,8 +84,9 @@ struct RowSums {
     }
   }
   // To rows first + ty kM + i of a head, as far as there are any.
-  __device__ void write(float* rows, std::int64_t stride, int first, const AttentionSizes& s,
-                        int ty, int tx) const {
+  template <class T>
+  __device__ void write(T* rows, std::int64_t stride, int first, const AttentionSizes& s, int ty,
+                        int tx) const {
 #pragma unroll
     for (int i = 0; i < kM; ++i) {
       int const row = first + ty * kM + i;
@@ -92,13 +94,13 @@ struct RowSums {
 #pragma unroll
       for (int c = 0; c < kQuads; ++c) {
         int const d = 64 * c + 4 * tx;
-        float* const to = rows + row * stride + d;
+        T* const to = rows + row * stride + d;
         if (s.fours) {
           if (d < s.D) store<4>(to, at[i][c]);
         } else {
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
-            if (d + w < s.D) to[w] = at[i][c].at[w];
+            if (d + w < s.D) put(to[w], at[i][c].at[w]);
           }
         }
       }

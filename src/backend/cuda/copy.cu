@@ -49,6 +49,22 @@ void copy_elements(cudaStream_t stream, const TensorView& out, const TensorView&
   CUDA_CHECK(cudaGetLastError());
 }
 
+template <class To, class From>
+__global__ void __launch_bounds__(kThreads)
+    convert_kernel(To* out, Places to, const From* x, Places from, std::int64_t n) {
+  std::int64_t const step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += step)
+    put(out[place(to, i)], get(x[place(from, i)]));
+}
+
+template <class To, class From>
+void convert(cudaStream_t stream, const TensorView& out, const TensorView& x) {
+  std::int64_t const n = out.numel();
+  convert_kernel<To, From><<<grid_of(pieces(n, kThreads), 8192), kThreads, 0, stream>>>(
+      out.ptr<To>(), places_of(out), x.ptr<const From>(), places_of(x), n);
+  CUDA_CHECK(cudaGetLastError());
+}
+
 void copy_strided(cudaStream_t stream, const TensorView& out, const TensorView& x) {
   switch (size_of(out.dtype)) {
     case 4:
@@ -75,9 +91,13 @@ void CudaBackend::zero(TensorView out) {
 }
 
 void CudaBackend::copy(TensorView out, const TensorView& x) {
-  COPUS_CHECK(out.dtype == x.dtype && out.dims == x.dims && out.size == x.size,
-              "a copy keeps type and sizes");
+  COPUS_CHECK(out.dims == x.dims && out.size == x.size, "a copy keeps the sizes");
   if (out.numel() == 0) return;
+  if (out.dtype == DType::bf16 && x.dtype == DType::f32)
+    return cuda::convert<Bf16, float>(stream(), out, x);
+  if (out.dtype == DType::f32 && x.dtype == DType::bf16)
+    return cuda::convert<float, Bf16>(stream(), out, x);
+  COPUS_CHECK(out.dtype == x.dtype, "a copy converts between f32 and bf16 alone");
   if (!out.contiguous() || !x.contiguous()) {
     cuda::copy_strided(stream(), out, x);
     return;

@@ -135,6 +135,39 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same where the gradient is of another type, or elsewhere. A row of bf16 may begin where its
+// logits do, and then lies over their first half: a piece of the row has been read before any of
+// its gradient is written, and what is written is never ahead of what has been read.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    backward_to_kernel(RowsOf<T> out, Rows logits, const float* row_max, const float* row_sum,
+                       const std::int32_t* targets, Columns columns) {
+  constexpr int kEach = 4;
+  int const width = static_cast<int>(logits.width);
+  for (std::int64_t r = blockIdx.x; r < logits.rows; r += gridDim.x) {
+    const float* const row = logits.data + r * logits.stride;
+    T* const to = out.data + r * out.stride;
+    bool const masked = targets[r] < 0;
+    std::int64_t const column = targets[r] - columns.first;
+    float const most = row_max[r], scale = 1.0f / row_sum[r];
+    for (int first = 0; first < width; first += kEach * kThreads) {
+      float x[kEach];
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        int const c = first + j * kThreads + static_cast<int>(threadIdx.x);
+        float const p = c < columns.valid && !masked ? math::exp(row[c] - most) * scale : 0.0f;
+        x[j] = c == column && c < columns.valid && !masked ? p - 1.0f : p;
+      }
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        int const c = first + j * kThreads + static_cast<int>(threadIdx.x);
+        if (c < width) put(to[c], x[j]);
+      }
+    }
+  }
+}
+
 template <class T>
 T* one_a_row(const TensorView& x, DType dtype, std::int64_t rows) {
   COPUS_CHECK(x.dtype == dtype && x.contiguous() && x.numel() == rows, "one value a row");
@@ -197,17 +230,25 @@ void CudaBackend::cross_entropy_backward(TensorView d_logits, const TensorView& 
                                          const TensorView& row_max, const TensorView& row_sum,
                                          const TensorView& targets, std::int64_t first_column,
                                          std::int64_t valid_columns) {
-  COPUS_CHECK(d_logits.data == logits.data && d_logits.dtype == DType::f32 &&
-                  d_logits.size == logits.size && d_logits.stride == logits.stride,
-              "the logits become their own gradient, in f32");
+  COPUS_CHECK(d_logits.dims == logits.dims && d_logits.size == logits.size, "one gradient a logit");
   Rows const x = rows_of(logits);
   cuda::Columns const columns = cuda::columns_of(x, first_column, valid_columns);
   const auto* const most = cuda::one_a_row<float>(row_max, DType::f32, x.rows);
   const auto* const sums = cuda::one_a_row<float>(row_sum, DType::f32, x.rows);
   const auto* const target = cuda::one_a_row<std::int32_t>(targets, DType::i32, x.rows);
   if (x.rows == 0) return;
-  cuda::backward_kernel<<<cuda::grid_of(x.rows, 1 << 20), cuda::kThreads, 0, stream()>>>(
-      x, most, sums, target, columns);
+  unsigned const blocks = cuda::grid_of(x.rows, 1 << 20);
+  bool const in_place = d_logits.data == logits.data && d_logits.dtype == DType::f32 &&
+                        d_logits.stride == logits.stride;
+  if (in_place) {
+    cuda::backward_kernel<<<blocks, cuda::kThreads, 0, stream()>>>(x, most, sums, target, columns);
+  } else if (d_logits.dtype == DType::f32) {
+    cuda::backward_to_kernel<<<blocks, cuda::kThreads, 0, stream()>>>(rows_of<float>(d_logits), x,
+                                                                      most, sums, target, columns);
+  } else {
+    cuda::backward_to_kernel<<<blocks, cuda::kThreads, 0, stream()>>>(rows_of<Bf16>(d_logits), x,
+                                                                      most, sums, target, columns);
+  }
   CUDA_CHECK(cudaGetLastError());
 }
 

@@ -4,22 +4,7 @@
 #include "copus/core/error.h"
 
 namespace copus {
-namespace {
-
-cudaStream_t open_stream(int device) {
-  CUDA_CHECK(cudaSetDevice(device));
-  cudaStream_t stream = nullptr;
-  CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return stream;
-}
-
-}  // namespace
-
-void CudaBackend::StreamCloser::operator()(cudaStream_t stream) const noexcept {
-  cudaStreamDestroy(stream);
-}
-
-CudaBackend::CudaBackend(int device) : device_(device), stream_(open_stream(device)) {}
+CudaBackend::CudaBackend(int device) : device_(device), stream_(cuda::open_stream(device)) {}
 
 CudaBackend::~CudaBackend() {
   cudaSetDevice(device_);
@@ -40,13 +25,6 @@ std::byte* CudaBackend::scratch(std::int64_t bytes) {
     scratch_bytes_ = bytes;
   }
   return scratch_;
-}
-
-double CudaBackend::fetch(const double* value) {
-  double host = 0.0;
-  CUDA_CHECK(cudaMemcpyAsync(&host, value, sizeof host, cudaMemcpyDeviceToHost, stream()));
-  synchronize();
-  return host;
 }
 
 std::unique_ptr<Backend> make_cuda_backend(int device) {

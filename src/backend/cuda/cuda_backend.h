@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "backend/cuda/check.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/handles.h"
 #include "copus/backend/backend.h"
 
 namespace copus {
@@ -19,6 +21,9 @@ class CudaBackend final : public Backend {
   CudaBackend& operator=(const CudaBackend&) = delete;
 
   std::string name() const override;
+  int device() const { return device_; }
+  // Where all its operations run, in the order of the calls.
+  cudaStream_t stream() const { return stream_.get(); }
 
   std::byte* allocate(std::int64_t bytes) override;
   void deallocate(std::byte* data, std::int64_t bytes) noexcept override;
@@ -27,6 +32,9 @@ class CudaBackend final : public Backend {
   void upload(TensorView out, const void* host) override;
   void download(void* host, const TensorView& x) override;
   void synchronize() override;
+  bool on_host() const override { return false; }
+  std::unique_ptr<HostCopies> host_copies() override;
+  std::int64_t free_bytes() override;
 
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
@@ -82,27 +90,30 @@ class CudaBackend final : public Backend {
 
   double sum(const TensorView& x) override;
   double square_sum(const TensorView& x) override;
+  std::uint64_t hash(const TensorView& x, const HashPlace& place) override;
   void adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
              float grad_scale, const math::AdamScalars& scalars, const TensorView& copy) override;
 
  private:
-  // Ends a stream when its owner goes.
-  struct StreamCloser {
-    void operator()(cudaStream_t stream) const noexcept;
-  };
-  using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, StreamCloser>;
-
-  cudaStream_t stream() const { return stream_.get(); }
   // At least `bytes` of device memory, kept between calls; valid until the next call of scratch.
   std::byte* scratch(std::int64_t bytes);
-  // A double that a kernel left in device memory, once it is there.
-  double fetch(const double* value);
+  // A number that a kernel left in device memory, once it is there.
+  template <class T>
+  T fetch(const T* value);
 
   int device_;
-  Stream stream_;
+  cuda::Stream stream_;
   cuda::Gemm gemm_;
   std::byte* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;
 };
+
+template <class T>
+T CudaBackend::fetch(const T* value) {
+  T host{};
+  CUDA_CHECK(cudaMemcpyAsync(&host, value, sizeof host, cudaMemcpyDeviceToHost, stream()));
+  synchronize();
+  return host;
+}
 
 }  // namespace copus

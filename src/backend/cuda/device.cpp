@@ -1,47 +1,49 @@
-// Whether this process can use a CUDA device, in words.
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
+// What the CUDA runtime says of this machine.
+#include "copus/backend/device.h"
 
-#include "copus/backend/backend.h"
+#include <cuda_runtime_api.h>
 
 namespace copus {
 namespace {
 
-std::string version(int number) {
-  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+Gpu ask(int index, std::string& failure) {
+  Gpu gpu;
+  gpu.index = index;
+  cudaDeviceProp properties{};
+  cudaError_t error = cudaGetDeviceProperties(&properties, index);
+  char pci[32] = {};
+  if (error == cudaSuccess) error = cudaDeviceGetPCIBusId(pci, sizeof pci, index);
+  if (error != cudaSuccess) {
+    failure = cudaGetErrorString(error);
+    return gpu;
+  }
+  gpu.name = properties.name;
+  gpu.pci = pci;
+  gpu.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  gpu.capability = properties.major * 10 + properties.minor;
+  return gpu;
 }
-
-// The compute capability of the oldest device that this build has code for, as 10 major + minor.
-constexpr int kOldest = COPUS_CUDA_OLDEST_ARCHITECTURE;
 
 }  // namespace
 
-std::string cuda_problem() {
-  int driver = 0, devices = 0;
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    return "this machine has no NVIDIA driver";
-  }
-  cudaError_t const error = cudaGetDeviceCount(&devices);
+CudaFacts cuda_facts() {
+  CudaFacts facts;
+  facts.built = true;
+  facts.oldest_capability = COPUS_CUDA_OLDEST_ARCHITECTURE;
+  facts.runtime = CUDART_VERSION;
+  if (cudaDriverGetVersion(&facts.driver) != cudaSuccess) facts.driver = 0;
+  if (facts.driver == 0) return facts;
+  int count = 0;
+  cudaError_t const error = cudaGetDeviceCount(&count);
+  cudaGetLastError();  // told here: the next check must not see it
   if (error == cudaErrorInsufficientDriver) {
-    return fmt::format("the NVIDIA driver is for CUDA {} and this build needs {}", version(driver),
-                       version(CUDART_VERSION));
+    facts.driver_too_old = true;
+  } else if (error != cudaSuccess && error != cudaErrorNoDevice) {
+    facts.failure = cudaGetErrorString(error);
   }
-  if (error == cudaErrorNoDevice || (error == cudaSuccess && devices == 0)) {
-    return "the NVIDIA driver shows no device to this process";
-  }
-  if (error != cudaSuccess) {
-    return fmt::format("the NVIDIA driver does not answer: {}", cudaGetErrorString(error));
-  }
-  cudaDeviceProp properties{};
-  if (cudaError_t const asked = cudaGetDeviceProperties(&properties, 0); asked != cudaSuccess) {
-    return fmt::format("device 0 does not answer: {}", cudaGetErrorString(asked));
-  }
-  if (properties.major * 10 + properties.minor < kOldest) {
-    return fmt::format("{} has compute capability {}.{} and this build is for {}.{} and newer",
-                       properties.name, properties.major, properties.minor, kOldest / 10,
-                       kOldest % 10);
-  }
-  return "";
+  for (int i = 0; error == cudaSuccess && i < count; ++i)
+    facts.gpus.push_back(ask(i, facts.failure));
+  return facts;
 }
 
 }  // namespace copus

@@ -7,10 +7,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A thread takes the four elements that share a Philox call; kFours: they are one 16-byte access.
-template <bool kFours>
+// A thread takes the four elements that share a Philox call; kFours: they are one access.
+template <class T, bool kFours>
 __global__ void __launch_bounds__(kThreads)
-    dropout_kernel(Rows x, KeepMask mask, std::uint64_t first) {
+    dropout_kernel(RowsOf<T> x, KeepMask mask, std::uint64_t first) {
   std::int64_t const n = x.rows * x.width;
   std::int64_t const skip = static_cast<std::int64_t>(first & 3);
   std::int64_t const groups = (skip + n + 3) / 4, step = std::int64_t{gridDim.x} * kThreads;
@@ -26,10 +26,24 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         std::int64_t const i = 4 * g + w - skip;
-        if (i >= 0 && i < n) x.data[i / x.width * x.stride + i % x.width] *= factor.at[w];
+        if (i < 0 || i >= n) continue;
+        T& at = x.data[i / x.width * x.stride + i % x.width];
+        put(at, get(at) * factor.at[w]);
       }
     }
   }
+}
+
+template <class T>
+void drop(cudaStream_t stream, const RowsOf<T>& x, const Dropout& options) {
+  std::int64_t const n = x.rows * x.width;
+  if (n == 0) return;
+  KeepMask const mask(options);
+  unsigned const blocks = grid_of(pieces(n, 4 * kThreads) + 1, 1 << 20);
+  bool const fours = x.rows == 1 && in_fours(x) && options.first % 4 == 0;
+  auto* const kernel = fours ? dropout_kernel<T, true> : dropout_kernel<T, false>;
+  kernel<<<blocks, kThreads, 0, stream>>>(x, mask, options.first);
+  CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace
@@ -37,17 +51,9 @@ __global__ void __launch_bounds__(kThreads)
 
 void CudaBackend::dropout(TensorView x, const Dropout& options) {
   COPUS_CHECK(options.p >= 0.0f && options.p < 1.0f, "a dropout probability below 1");
-  Rows const rows = flat_rows_of(x);
-  std::int64_t const n = rows.rows * rows.width;
-  if (options.p == 0.0f || n == 0) return;
-  cuda::KeepMask const mask(options);
-  unsigned const blocks = cuda::grid_of(cuda::pieces(n, 4 * cuda::kThreads) + 1, 1 << 20);
-  if (rows.rows == 1 && cuda::in_fours(rows) && options.first % 4 == 0) {
-    cuda::dropout_kernel<true><<<blocks, cuda::kThreads, 0, stream()>>>(rows, mask, options.first);
-  } else {
-    cuda::dropout_kernel<false><<<blocks, cuda::kThreads, 0, stream()>>>(rows, mask, options.first);
-  }
-  CUDA_CHECK(cudaGetLastError());
+  if (options.p == 0.0f) return;
+  with_compute_type(
+      x.dtype, [&](auto type) { cuda::drop(stream(), flat_rows_of<decltype(type)>(x), options); });
 }
 
 }  // namespace copus

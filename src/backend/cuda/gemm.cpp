@@ -41,10 +41,15 @@ using Description = std::unique_ptr<cublasLtMatmulDescOpaque_t, Closer>;
 using Matrix = std::unique_ptr<cublasLtMatrixLayoutOpaque_t, Closer>;
 using Preference = std::unique_ptr<cublasLtMatmulPreferenceOpaque_t, Closer>;
 
+cudaDataType_t data_type(DType type) {
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
 // A row-major (rows, columns) matrix is, to the library, a column-major (columns, rows) one.
-Matrix matrix(std::int64_t rows, std::int64_t columns, std::int64_t leading) {
+Matrix matrix(DType type, std::int64_t rows, std::int64_t columns, std::int64_t leading) {
   cublasLtMatrixLayout_t raw = nullptr;
-  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&raw, CUDA_R_32F, static_cast<std::uint64_t>(columns),
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&raw, data_type(type),
+                                          static_cast<std::uint64_t>(columns),
                                           static_cast<std::uint64_t>(rows), leading));
   return Matrix(raw);
 }
@@ -66,11 +71,13 @@ std::uint32_t alignment_of(const void* address) {
   return static_cast<std::uint32_t>(bits & (~bits + 1));
 }
 
-using Key = std::tuple<bool, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, std::int64_t, std::int64_t, std::uint32_t, std::uint32_t,
-                       std::uint32_t, std::uint32_t>;
+using Key = std::tuple<DType, DType, bool, bool, bool, bool, std::int64_t, std::int64_t,
+                       std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t,
+                       std::uint32_t, std::uint32_t, std::uint32_t>;
 Key key_of(const Product& p) {
-  return {p.transpose_a,
+  return {p.type,
+          p.out_type,
+          p.transpose_a,
           p.transpose_b,
           p.accumulate,
           p.bias != nullptr,
@@ -104,7 +111,9 @@ Description describe(const Product& p, bool adds_bias) {
   set(description, CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (adds_bias) {
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(p.bias));
+    set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    set(description, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+        static_cast<std::int32_t>(data_type(p.type)));
   }
   return description;
 }
@@ -140,9 +149,9 @@ bool choose(cublasLtHandle_t handle, const Product& p, Plan& plan) {
 
 Plan make_plan(cublasLtHandle_t handle, const Product& p) {
   Plan plan;
-  plan.first = p.transpose_b ? matrix(p.n, p.k, p.ldb) : matrix(p.k, p.n, p.ldb);
-  plan.second = p.transpose_a ? matrix(p.k, p.m, p.lda) : matrix(p.m, p.k, p.lda);
-  plan.out = matrix(p.m, p.n, p.ldc);
+  plan.first = p.transpose_b ? matrix(p.type, p.n, p.k, p.ldb) : matrix(p.type, p.k, p.n, p.ldb);
+  plan.second = p.transpose_a ? matrix(p.type, p.k, p.m, p.lda) : matrix(p.type, p.m, p.k, p.lda);
+  plan.out = matrix(p.out_type, p.m, p.n, p.ldc);
   plan.adds_bias = p.bias != nullptr;
   plan.description = describe(p, plan.adds_bias);
   if (choose(handle, p, plan)) return plan;
@@ -153,8 +162,8 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p) {
     if (choose(handle, p, plan)) return plan;
   }
   throw CudaError(
-      fmt::format("cuBLASLt has no f32 product for m {}, n {}, k {}, leading {}, {}, {}", p.m, p.n,
-                  p.k, p.lda, p.ldb, p.ldc));
+      fmt::format("cuBLASLt has no product of {} to {} for m {}, n {}, k {}, leading {}, {}, {}",
+                  name_of(p.type), name_of(p.out_type), p.m, p.n, p.k, p.lda, p.ldb, p.ldc));
 }
 
 }  // namespace
@@ -187,7 +196,7 @@ void Gemm::run(cudaStream_t stream, const Product& p) {
   }
   Plan const& plan = found->second;
   if (plan.adds_bias) {
-    set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(p.bias));
+    set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
   float const alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
   CUBLAS_CHECK(cublasLtMatmul(handle, plan.description.get(), &alpha, p.b, plan.first.get(), p.a,
@@ -195,7 +204,7 @@ void Gemm::run(cudaStream_t stream, const Product& p) {
                               plan.out.get(), &plan.algorithm, state_->workspace, kWorkspace,
                               stream));
   if (p.bias != nullptr && !plan.adds_bias) {
-    add_bias(stream, {p.out, p.m, p.n, p.ldc}, p.bias, true);
+    add_bias(stream, p, true);
   }
 }
 

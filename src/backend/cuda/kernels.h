@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include "backend/cuda/gemm.h"
 #include "backend/rows.h"
 #include "copus/core/math.h"
 #include "copus/core/tensor.h"
@@ -15,8 +16,9 @@ void adamw(cudaStream_t stream, TensorView weight, TensorView m, TensorView v,
            const TensorView& grad, float grad_scale, const math::AdamScalars& scalars,
            const TensorView& copy = {});
 
-// Every row of out becomes bias, which may be null for zeros, plus what was there if `keep`.
-void add_bias(cudaStream_t stream, const Rows& out, const float* bias, bool keep);
+// Every row of the product's output becomes its bias, which may be null for zeros, plus what was
+// there if `keep`.
+void add_bias(cudaStream_t stream, const Product& product, bool keep);
 
 // out[c] += the sum over b, in a fixed order, of partials[b * stride + c], c < width.
 struct PartialSums {

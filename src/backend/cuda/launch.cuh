@@ -1,10 +1,11 @@
-// What the kernel files share: packs of 1, 2 or 4 floats, sums over a warp or a block in a fixed
-// order, and sizes of grids.
+// What the kernel files share: packs of 1, 2 or 4 elements as floats, sums over a warp or a block
+// in a fixed order, and sizes of grids.
 #pragma once
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "backend/compute_type.h"
 #include "backend/cuda/check.h"
 #include "backend/rows.h"
 
@@ -45,6 +46,43 @@ __device__ inline void store(float* p, const Pack<kWidth>& x) {
   }
 }
 
+// The same of bf16, in one access of 2 kWidth bytes.
+template <int kWidth>
+__device__ inline Pack<kWidth> load(const Bf16* p) {
+  Pack<kWidth> x;
+  auto const low = [](std::uint32_t two) {
+    return math::from_bf16(static_cast<std::uint16_t>(two & 0xffffu));
+  };
+  auto const high = [](std::uint32_t two) {
+    return math::from_bf16(static_cast<std::uint16_t>(two >> 16));
+  };
+  if constexpr (kWidth == 4) {
+    uint2 const v = *reinterpret_cast<const uint2*>(p);
+    x.at[0] = low(v.x), x.at[1] = high(v.x), x.at[2] = low(v.y), x.at[3] = high(v.y);
+  } else if constexpr (kWidth == 2) {
+    std::uint32_t const v = *reinterpret_cast<const std::uint32_t*>(p);
+    x.at[0] = low(v), x.at[1] = high(v);
+  } else {
+    x.at[0] = get(*p);
+  }
+  return x;
+}
+
+template <int kWidth>
+__device__ inline void store(Bf16* p, const Pack<kWidth>& x) {
+  auto const two = [](float low, float high) {
+    return static_cast<std::uint32_t>(math::to_bf16(low)) |
+           static_cast<std::uint32_t>(math::to_bf16(high)) << 16;
+  };
+  if constexpr (kWidth == 4) {
+    *reinterpret_cast<uint2*>(p) = make_uint2(two(x.at[0], x.at[1]), two(x.at[2], x.at[3]));
+  } else if constexpr (kWidth == 2) {
+    *reinterpret_cast<std::uint32_t*>(p) = two(x.at[0], x.at[1]);
+  } else {
+    put(*p, x.at[0]);
+  }
+}
+
 // The same bits in every lane: each step adds the same two numbers on both sides.
 template <class T>
 __device__ inline T warp_sum(T x) {
@@ -69,8 +107,9 @@ __device__ inline T block_sum(T x, T* partials) {
 inline bool aligned16(const void* p) {
   return reinterpret_cast<std::uintptr_t>(p) % 16 == 0;
 }
-// Whether every row is whole groups of four floats at addresses that take 16-byte accesses.
-inline bool in_fours(const Rows& x) {
+// Whether every row is whole groups of four elements at addresses that take them in one access.
+template <class T>
+bool in_fours(const RowsOf<T>& x) {
   return aligned16(x.data) && x.width % 4 == 0 && (x.rows <= 1 || x.stride % 4 == 0);
 }
 

@@ -8,13 +8,15 @@ namespace {
 
 constexpr int kThreads = 256;
 
-__global__ void __launch_bounds__(kThreads) bias_kernel(Rows out, const float* bias, bool keep) {
+template <class Out, class In>
+__global__ void __launch_bounds__(kThreads)
+    bias_kernel(RowsOf<Out> out, const In* bias, bool keep) {
   std::int64_t const step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t row = blockIdx.y; row < out.rows; row += gridDim.y) {
-    float* const to = out.data + row * out.stride;
+    Out* const to = out.data + row * out.stride;
     for (std::int64_t c = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; c < out.width;
          c += step) {
-      to[c] = (keep ? to[c] : 0.0f) + (bias != nullptr ? bias[c] : 0.0f);
+      put(to[c], (keep ? get(to[c]) : 0.0f) + (bias != nullptr ? get(bias[c]) : 0.0f));
     }
   }
 }
@@ -42,8 +44,8 @@ __global__ void __launch_bounds__(kWarp* kDown) fold_kernel(float* out, PartialS
 // A block of (32, kRowsAbreast) threads sums kChunk rows of 32 packs of columns.
 constexpr int kRowsAbreast = 8;
 constexpr std::int64_t kChunk = 128;
-template <int kWidth>
-__global__ void __launch_bounds__(kWarp* kRowsAbreast) column_kernel(float* partials, Rows x) {
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kWarp* kRowsAbreast) column_kernel(float* partials, RowsOf<T> x) {
   __shared__ float part[kRowsAbreast][kWarp * kWidth];
   std::int64_t const c = (std::int64_t{blockIdx.x} * kWarp + threadIdx.x) * kWidth;
   std::int64_t const first = blockIdx.y * kChunk;
@@ -71,13 +73,32 @@ std::int64_t leading(const TensorView& x) {
   return x.stride[0] > width ? x.stride[0] : width;
 }
 
+template <class Out, class In>
+void launch_bias(cudaStream_t stream, const Product& p, bool keep) {
+  RowsOf<Out> const out{static_cast<Out*>(p.out), p.m, p.n, p.ldc};
+  dim3 const grid(grid_of(pieces(out.width, kThreads)), grid_of(out.rows));
+  bias_kernel<<<grid, kThreads, 0, stream>>>(out, static_cast<const In*>(p.bias), keep);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+// One number for the rows of each chunk and each column.
+template <class T>
+void sum_chunks(cudaStream_t stream, float* partials, const RowsOf<T>& x, std::int64_t chunks) {
+  bool const fours = in_fours(x);
+  dim3 const grid(static_cast<unsigned>(pieces(x.width, kWarp * (fours ? 4 : 1))),
+                  static_cast<unsigned>(chunks));
+  auto* const kernel = fours ? column_kernel<T, 4> : column_kernel<T, 1>;
+  kernel<<<grid, dim3(kWarp, kRowsAbreast), 0, stream>>>(partials, x);
+  CUDA_CHECK(cudaGetLastError());
+}
+
 }  // namespace
 
-void add_bias(cudaStream_t stream, const Rows& out, const float* bias, bool keep) {
-  if (out.rows == 0 || out.width == 0) return;
-  dim3 const grid(grid_of(pieces(out.width, kThreads)), grid_of(out.rows));
-  bias_kernel<<<grid, kThreads, 0, stream>>>(out, bias, keep);
-  CUDA_CHECK(cudaGetLastError());
+void add_bias(cudaStream_t stream, const Product& p, bool keep) {
+  if (p.m == 0 || p.n == 0) return;
+  if (p.type == DType::f32) return launch_bias<float, float>(stream, p, keep);
+  if (p.out_type == DType::f32) return launch_bias<float, Bf16>(stream, p, keep);
+  launch_bias<Bf16, Bf16>(stream, p, keep);
 }
 
 void fold_columns(cudaStream_t stream, float* out, const PartialSums& sums) {
@@ -92,43 +113,50 @@ void fold_columns(cudaStream_t stream, float* out, const PartialSums& sums) {
 void CudaBackend::matmul(TensorView out, const TensorView& a, const TensorView& b,
                          const MatmulOptions& options, const TensorView& bias) {
   COPUS_CHECK(out.dims == 2 && a.dims == 2 && b.dims == 2, "matrices");
-  COPUS_CHECK(out.dtype == DType::f32 && a.dtype == DType::f32 && b.dtype == DType::f32, "f32");
+  bool const half = a.dtype == DType::bf16;
+  COPUS_CHECK((half || a.dtype == DType::f32) && b.dtype == a.dtype &&
+                  (out.dtype == DType::f32 || (half && out.dtype == DType::bf16)) &&
+                  !(options.accumulate && out.dtype == DType::bf16),
+              "products of f32, or of bf16 to either; what accumulates is f32");
   std::int64_t const m = options.transpose_a ? a.size[1] : a.size[0];
   std::int64_t const k = options.transpose_a ? a.size[0] : a.size[1];
   std::int64_t const n = options.transpose_b ? b.size[0] : b.size[1];
   COPUS_CHECK((options.transpose_b ? b.size[1] : b.size[0]) == k, "inner sizes of a product agree");
   COPUS_CHECK(out.size[0] == m && out.size[1] == n, "the output has the product's sizes");
-  COPUS_CHECK(!bias || (bias.dims == 1 && bias.size[0] == n), "one bias a column");
+  COPUS_CHECK(!bias || (bias.dims == 1 && bias.size[0] == n && bias.dtype == a.dtype),
+              "one bias a column");
   if (m == 0 || n == 0) return;
-  const float* const columns = bias ? bias.ptr<float>() : nullptr;
-  if (k == 0) {  // a product over nothing is zero
-    cuda::add_bias(stream(), {out.ptr<float>(), m, n, cuda::leading(out)}, columns,
-                   options.accumulate);
-    return;
-  }
-  gemm_.run(stream(), {options.transpose_a, options.transpose_b, options.accumulate, m, n, k,
-                       cuda::leading(a), cuda::leading(b), cuda::leading(out), out.ptr<float>(),
-                       a.ptr<float>(), b.ptr<float>(), columns});
+  cuda::Product const product{options.transpose_a,
+                              options.transpose_b,
+                              options.accumulate,
+                              m,
+                              n,
+                              k,
+                              cuda::leading(a),
+                              cuda::leading(b),
+                              cuda::leading(out),
+                              a.dtype,
+                              out.dtype,
+                              out.data,
+                              a.data,
+                              b.data,
+                              bias.data};
+  // A product over nothing is zero.
+  if (k == 0) return cuda::add_bias(stream(), product, options.accumulate);
+  gemm_.run(stream(), product);
 }
 
 void CudaBackend::column_sum(TensorView d_bias, const TensorView& d_out) {
-  Rows const x = rows_of(d_out);
-  COPUS_CHECK(d_bias.dims == 1 && d_bias.size[0] == x.width, "one sum a column");
-  if (x.rows == 0 || x.width == 0) return;
-  std::int64_t const chunks = cuda::pieces(x.rows, cuda::kChunk);
-  COPUS_CHECK(chunks <= 65535, "rows that fit a grid");
-  auto* const partials = reinterpret_cast<float*>(scratch(chunks * x.width * 4));
-  bool const fours = cuda::in_fours(x);
-  dim3 const grid(static_cast<unsigned>(cuda::pieces(x.width, cuda::kWarp * (fours ? 4 : 1))),
-                  static_cast<unsigned>(chunks));
-  dim3 const block(cuda::kWarp, cuda::kRowsAbreast);
-  if (fours) {
-    cuda::column_kernel<4><<<grid, block, 0, stream()>>>(partials, x);
-  } else {
-    cuda::column_kernel<1><<<grid, block, 0, stream()>>>(partials, x);
-  }
-  CUDA_CHECK(cudaGetLastError());
-  cuda::fold_columns(stream(), d_bias.ptr<float>(), {partials, chunks, x.width, x.width});
+  with_compute_type(d_out.dtype, [&](auto type) {
+    auto const x = rows_of<decltype(type)>(d_out);
+    COPUS_CHECK(d_bias.dims == 1 && d_bias.size[0] == x.width, "one sum a column");
+    if (x.rows == 0 || x.width == 0) return;
+    std::int64_t const chunks = cuda::pieces(x.rows, cuda::kChunk);
+    COPUS_CHECK(chunks <= 65535, "rows that fit a grid");
+    auto* const partials = reinterpret_cast<float*>(scratch(chunks * x.width * 4));
+    cuda::sum_chunks(stream(), partials, x, chunks);
+    cuda::fold_columns(stream(), d_bias.ptr<float>(), {partials, chunks, x.width, x.width});
+  });
 }
 
 }  // namespace copus

@@ -41,6 +41,12 @@ std::byte* CudaBackend::allocate(std::int64_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
+std::int64_t CudaBackend::free_bytes() {
+  std::size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<std::int64_t>(free);
+}
+
 void CudaBackend::deallocate(std::byte* data, std::int64_t) noexcept {
   cudaFree(data);
 }

@@ -10,24 +10,25 @@ constexpr int kThreads = 256;
 constexpr int kRowsABlock = kThreads / kWarp;
 
 // RMSNorm is LayerNorm without the mean and the bias: kCentred tells them apart.
+template <class T>
 struct NormForward {
-  Rows out, x;
+  RowsOf<T> out, x;
   float* mean;  // (N)
   float* rstd;  // (N)
-  const float* gain;
-  const float* bias;
+  const T* gain;
+  const T* bias;
   float eps;
 };
 
 // A warp takes a row; the passes after the first find it in the nearest cache.
-template <bool kCentred, int kWidth>
-__global__ void __launch_bounds__(kThreads) norm_kernel(NormForward a) {
+template <class T, bool kCentred, int kWidth>
+__global__ void __launch_bounds__(kThreads) norm_kernel(NormForward<T> a) {
   int const lane = static_cast<int>(threadIdx.x) % kWarp;
   std::int64_t const row =
       std::int64_t{blockIdx.x} * kRowsABlock + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= a.x.rows) return;
-  const float* const x = a.x.data + row * a.x.stride;
-  float* const y = a.out.data + row * a.out.stride;
+  const T* const x = a.x.data + row * a.x.stride;
+  T* const y = a.out.data + row * a.out.stride;
   int const C = static_cast<int>(a.x.width);
   auto const width = static_cast<float>(C);
   float mean = 0.0f;
@@ -64,9 +65,10 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormForward a) {
   }
 }
 
+template <class T>
 struct NormBackward {
-  Rows d_x, d_out, x;
-  const float* gain;
+  RowsOf<T> d_x, d_out, x;
+  const T* gain;
   const float* mean;
   const float* rstd;
   float* partials;  // (blocks, kinds, C): sums over a block's rows, for d_gain and d_bias
@@ -77,8 +79,8 @@ struct NormBackward {
 // d_gain += sum over rows d_out n, d_bias += sum over rows d_out. RMSNorm has no mean(e).
 // A block takes rows one after another, each thread always the same columns, so that the column
 // sums need no exchange: they lie in shared memory, each column one thread's.
-template <bool kCentred, int kWidth>
-__global__ void __launch_bounds__(kThreads) norm_backward_kernel(NormBackward a) {
+template <class T, bool kCentred, int kWidth>
+__global__ void __launch_bounds__(kThreads) norm_backward_kernel(NormBackward<T> a) {
   extern __shared__ float sums[];
   __shared__ float warps[2][kThreads / kWarp];
   int const C = static_cast<int>(a.x.width), begin = static_cast<int>(threadIdx.x) * kWidth;
@@ -90,9 +92,9 @@ __global__ void __launch_bounds__(kThreads) norm_backward_kernel(NormBackward a)
   std::int64_t const first = blockIdx.x * a.rows_a_block;
   std::int64_t const last = first + a.rows_a_block < a.x.rows ? first + a.rows_a_block : a.x.rows;
   for (std::int64_t row = first; row < last; ++row) {
-    const float* const x = a.x.data + row * a.x.stride;
-    const float* const d_out = a.d_out.data + row * a.d_out.stride;
-    float* const d_x = a.d_x.data + row * a.d_x.stride;
+    const T* const x = a.x.data + row * a.x.stride;
+    const T* const d_out = a.d_out.data + row * a.d_out.stride;
+    T* const d_x = a.d_x.data + row * a.d_x.stride;
     float const m = kCentred ? a.mean[row] : 0.0f, s = a.rstd[row];
     float total = 0.0f, dot = 0.0f;
     for (int c = begin; c < C; c += kStep) {
@@ -139,24 +141,25 @@ float* statistics_of(const TensorView& x, std::int64_t rows) {
   return x.ptr<float>();
 }
 
-float* columns_of(const TensorView& x, std::int64_t width) {
-  COPUS_CHECK(x.dtype == DType::f32 && x.contiguous() && x.numel() == width, "one value a column");
-  return x.ptr<float>();
+template <class T>
+T* columns_of(const TensorView& x, std::int64_t width) {
+  COPUS_CHECK(x.dtype == kDTypeOf<T> && x.contiguous() && x.numel() == width, "one value a column");
+  return x.ptr<T>();
 }
 
 constexpr std::int64_t kWidest = 1 << 24;  // columns are counted in int
 
-template <bool kCentred>
-void launch_forward(cudaStream_t stream, const NormForward& a) {
+template <class T, bool kCentred>
+void launch_forward(cudaStream_t stream, const NormForward<T>& a) {
   COPUS_CHECK(a.out.rows == a.x.rows && a.out.width == a.x.width, "out has the sizes of x");
   COPUS_CHECK(a.x.width <= kWidest, "a row of a norm");
   if (a.x.rows == 0 || a.x.width == 0) return;
   bool const fours = in_fours(a.out) && in_fours(a.x) && aligned16(a.gain) && aligned16(a.bias);
   auto const blocks = static_cast<unsigned>(pieces(a.x.rows, kRowsABlock));
   if (fours) {
-    norm_kernel<kCentred, 4><<<blocks, kThreads, 0, stream>>>(a);
+    norm_kernel<T, kCentred, 4><<<blocks, kThreads, 0, stream>>>(a);
   } else {
-    norm_kernel<kCentred, 1><<<blocks, kThreads, 0, stream>>>(a);
+    norm_kernel<T, kCentred, 1><<<blocks, kThreads, 0, stream>>>(a);
   }
   CUDA_CHECK(cudaGetLastError());
 }
@@ -168,14 +171,14 @@ std::int64_t rows_a_block(std::int64_t rows) {
   return pieces(rows, kMostBlocks);
 }
 
-template <bool kCentred>
-void launch_backward(cudaStream_t stream, const NormBackward& a, float* d_gain, float* d_bias) {
+template <class T, bool kCentred>
+void launch_backward(cudaStream_t stream, const NormBackward<T>& a, float* d_gain, float* d_bias) {
   std::int64_t const C = a.x.width, kinds = kCentred ? 2 : 1;
   std::int64_t const blocks = pieces(a.x.rows, a.rows_a_block), shared = kinds * C * 4;
   // Partials start at a multiple of C floats.
   bool const fours = in_fours(a.d_x) && in_fours(a.d_out) && in_fours(a.x) && aligned16(a.gain);
   auto* const kernel =
-      fours ? norm_backward_kernel<kCentred, 4> : norm_backward_kernel<kCentred, 1>;
+      fours ? norm_backward_kernel<T, kCentred, 4> : norm_backward_kernel<T, kCentred, 1>;
   allow_shared(kernel, shared);
   kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<std::size_t>(shared), stream>>>(a);
   CUDA_CHECK(cudaGetLastError());
@@ -183,11 +186,49 @@ void launch_backward(cudaStream_t stream, const NormBackward& a, float* d_gain, 
   if constexpr (kCentred) fold_columns(stream, d_bias, {a.partials + C, blocks, kinds * C, C});
 }
 
-void check_sizes(const Rows& d_x, const Rows& d_out, const Rows& x) {
+// The tensors of a norm's two directions; mean and bias are empty in RMSNorm.
+struct NormOperands {
+  TensorView x, gain, bias, mean, rstd;
+};
+
+template <class T, bool kCentred>
+void forward(cudaStream_t stream, const TensorView& out, const NormOperands& o, float eps) {
+  RowsOf<T> const x = rows_of<T>(o.x);
+  NormForward<T> a{
+      rows_of<T>(out), x,  nullptr, statistics_of(o.rstd, x.rows), columns_of<T>(o.gain, x.width),
+      nullptr,         eps};
+  if constexpr (kCentred) {
+    a.mean = statistics_of(o.mean, x.rows);
+    a.bias = columns_of<T>(o.bias, x.width);
+  }
+  launch_forward<T, kCentred>(stream, a);
+}
+
+struct NormGradients {
+  TensorView d_x, d_gain, d_bias;
+};
+
+// `partials_of(bytes)`: device memory.
+template <class T, bool kCentred, class Scratch>
+void backward(cudaStream_t stream, const NormGradients& d, const TensorView& d_out,
+              const NormOperands& o, const Scratch& partials_of) {
+  RowsOf<T> const d_x = rows_of<T>(d.d_x), from = rows_of<T>(d_out), x = rows_of<T>(o.x);
   COPUS_CHECK(
-      d_x.rows == x.rows && d_x.width == x.width && d_out.rows == x.rows && d_out.width == x.width,
+      d_x.rows == x.rows && d_x.width == x.width && from.rows == x.rows && from.width == x.width,
       "gradients have the sizes of x");
   COPUS_CHECK(x.width <= kWidest, "a row of a norm");
+  float* const gain_sums = columns_of<float>(d.d_gain, x.width);
+  float* const bias_sums = kCentred ? columns_of<float>(d.d_bias, x.width) : nullptr;
+  const float* const means = kCentred ? statistics_of(o.mean, x.rows) : nullptr;
+  NormBackward<T> a{d_x,     from,
+                    x,       columns_of<T>(o.gain, x.width),
+                    means,   statistics_of(o.rstd, x.rows),
+                    nullptr, rows_a_block(x.rows)};
+  if (x.rows == 0 || x.width == 0) return;
+  std::int64_t const kinds = kCentred ? 2 : 1;
+  a.partials =
+      reinterpret_cast<float*>(partials_of(pieces(x.rows, a.rows_a_block) * kinds * x.width * 4));
+  launch_backward<T, kCentred>(stream, a, gain_sums, bias_sums);
 }
 
 }  // namespace
@@ -196,56 +237,39 @@ void check_sizes(const Rows& d_x, const Rows& d_out, const Rows& x) {
 void CudaBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
                            const TensorView& gain, float eps, const Addends& sum) {
   if (sum.a) add(x, sum.a, sum.b);
-  Rows const from = rows_of(x);
-  cuda::launch_forward<false>(stream(),
-                              {rows_of(out), from, nullptr, cuda::statistics_of(rstd, from.rows),
-                               cuda::columns_of(gain, from.width), nullptr, eps});
+  with_compute_type(x.dtype, [&](auto type) {
+    cuda::forward<decltype(type), false>(stream(), out, {x, gain, {}, {}, rstd}, eps);
+  });
 }
 
 void CudaBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
                              const TensorView& gain, const TensorView& bias, float eps,
                              const Addends& sum) {
   if (sum.a) add(x, sum.a, sum.b);
-  Rows const from = rows_of(x);
-  cuda::launch_forward<true>(
-      stream(), {rows_of(out), from, cuda::statistics_of(mean, from.rows),
-                 cuda::statistics_of(rstd, from.rows), cuda::columns_of(gain, from.width),
-                 cuda::columns_of(bias, from.width), eps});
+  with_compute_type(x.dtype, [&](auto type) {
+    cuda::forward<decltype(type), true>(stream(), out, {x, gain, bias, mean, rstd}, eps);
+  });
 }
 
 void CudaBackend::rms_norm_backward(TensorView d_x, TensorView d_gain, const TensorView& d_out,
                                     const TensorView& x, const TensorView& gain,
                                     const TensorView& rstd) {
-  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
-  cuda::check_sizes(to, d, from);
-  float* const sums = cuda::columns_of(d_gain, from.width);
-  const float* const scale = cuda::statistics_of(rstd, from.rows);
-  const float* const g = cuda::columns_of(gain, from.width);
-  if (from.rows == 0 || from.width == 0) return;
-  std::int64_t const rows = cuda::rows_a_block(from.rows);
-  auto* const partials =
-      reinterpret_cast<float*>(scratch(cuda::pieces(from.rows, rows) * from.width * 4));
-  cuda::launch_backward<false>(stream(), {to, d, from, g, nullptr, scale, partials, rows}, sums,
-                               nullptr);
+  with_compute_type(x.dtype, [&](auto type) {
+    cuda::backward<decltype(type), false>(stream(), {d_x, d_gain, {}}, d_out,
+                                          {x, gain, {}, {}, rstd},
+                                          [&](std::int64_t bytes) { return scratch(bytes); });
+  });
 }
 
 void CudaBackend::layer_norm_backward(TensorView d_x, TensorView d_gain, TensorView d_bias,
                                       const TensorView& d_out, const TensorView& x,
                                       const TensorView& gain, const TensorView& mean,
                                       const TensorView& rstd) {
-  Rows const to = rows_of(d_x), d = rows_of(d_out), from = rows_of(x);
-  cuda::check_sizes(to, d, from);
-  float* const gain_sums = cuda::columns_of(d_gain, from.width);
-  float* const bias_sums = cuda::columns_of(d_bias, from.width);
-  const float* const means = cuda::statistics_of(mean, from.rows);
-  const float* const scale = cuda::statistics_of(rstd, from.rows);
-  const float* const g = cuda::columns_of(gain, from.width);
-  if (from.rows == 0 || from.width == 0) return;
-  std::int64_t const rows = cuda::rows_a_block(from.rows);
-  auto* const partials =
-      reinterpret_cast<float*>(scratch(cuda::pieces(from.rows, rows) * 2 * from.width * 4));
-  cuda::launch_backward<true>(stream(), {to, d, from, g, means, scale, partials, rows}, gain_sums,
-                              bias_sums);
+  with_compute_type(x.dtype, [&](auto type) {
+    cuda::backward<decltype(type), true>(stream(), {d_x, d_gain, d_bias}, d_out,
+                                         {x, gain, {}, mean, rstd},
+                                         [&](std::int64_t bytes) { return scratch(bytes); });
+  });
 }
 
 }  // namespace copus

@@ -1,15 +1,16 @@
 // What stands in for the CUDA backend in a build without it.
 #include "copus/backend/backend.h"
+#include "copus/backend/device.h"
 #include "copus/core/error.h"
 
 namespace copus {
 
-std::string cuda_problem() {
-  return "this program was built without CUDA";
+CudaFacts cuda_facts() {
+  return {};
 }
 
-std::unique_ptr<Backend> make_cuda_backend(int) {
-  throw CudaError(cuda_problem());
+std::unique_ptr<Backend> make_cuda_backend(int index) {
+  throw CudaError(gpu_problem(cuda_facts(), index));
 }
 
 }  // namespace copus

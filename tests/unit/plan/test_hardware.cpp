@@ -23,6 +23,25 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 }  // namespace
 
+TEST_CASE("a GPU is known by its driver's name, and cards with other peaks are not taken for it") {
+  constexpr std::int64_t kGib = std::int64_t{1} << 30;
+  auto const preset = [](const std::string& name, std::int64_t gib) {
+    auto const hardware = hardware_of_gpu(name, gib * kGib);
+    return hardware ? hardware->name : std::string("none");
+  };
+  CHECK(preset("NVIDIA H100 80GB HBM3", 79) == "h100-sxm");
+  CHECK(preset("NVIDIA H200", 140) == "h200-sxm");
+  CHECK(preset("NVIDIA B200", 178) == "b200-sxm");
+  CHECK(preset("NVIDIA A100-SXM4-80GB", 79) == "a100-sxm-80gb");
+  CHECK(preset("NVIDIA A100-SXM4-40GB", 39) == "a100-sxm-40gb");
+  for (const char* other :
+       {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA H200 NVL", "NVIDIA GH200 480GB",
+        "NVIDIA GB200", "NVIDIA A100-PCIE-40GB", "NVIDIA GeForce RTX 4090", ""}) {
+    CAPTURE(other);
+    CHECK(preset(other, 80) == "none");
+  }
+}
+
 TEST_CASE("presets have the listed peaks and memory of their datasheets") {
   struct Fact {
     const char* name;

@@ -1,22 +1,23 @@
-// The types that activations and weights may have, as the CPU's loops see them: every element is
+// The types that activations and weights may have, as loops and kernels see them: every element is
 // read as a float, computed with in float, and rounded once where it is stored.
 #pragma once
 #include "copus/core/dtype.h"
 #include "copus/core/error.h"
+#include "copus/core/hd.h"
 #include "copus/core/math.h"
 
 namespace copus {
 
-inline float get(float x) {
+COPUS_HD float get(float x) {
   return x;
 }
-inline float get(Bf16 x) {
+COPUS_HD float get(Bf16 x) {
   return math::from_bf16(x.bits);
 }
-inline void put(float& to, float x) {
+COPUS_HD void put(float& to, float x) {
   to = x;
 }
-inline void put(Bf16& to, float x) {
+COPUS_HD void put(Bf16& to, float x) {
   to.bits = math::to_bf16(x);
 }
 

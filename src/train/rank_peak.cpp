@@ -1,0 +1,26 @@
+#include "copus/train/rank_peak.h"
+
+#include "copus/backend/machine.h"
+#include "copus/parallel/activations.h"
+#include "copus/plan/hardware.h"
+
+namespace copus {
+
+std::optional<double> listed_peak_flops(const RankDevice& device, Precision precision) {
+  if (!device.on_gpu) return {};
+  auto const hardware = hardware_of_gpu(device.facts.name, device.facts.memory_bytes);
+  if (!hardware) return {};
+  // Ranks that take turns on a GPU have its peak together.
+  return hardware->matrix(precision).peak_flops / device.sharing;
+}
+
+double rank_peak_flops(const RankDevice& device, Backend& backend, Precision precision) {
+  if (auto const listed = listed_peak_flops(device, precision)) return *listed;
+  return measured_peak_flops(backend, compute_type(precision));
+}
+
+std::int64_t rank_memory_bytes(const RankDevice& device, Backend& backend) {
+  return (device.on_gpu ? device.facts.memory_bytes : backend.free_bytes()) / device.sharing;
+}
+
+}  // namespace copus

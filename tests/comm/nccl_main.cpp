@@ -1,0 +1,60 @@
+// The suite over NCCL: as many ranks, as threads, as there are GPUs, and one alone. Where there is
+// none it says so.
+#include <cstdio>
+#include <string>
+
+#include "comm/conformance.h"
+#include "copus/backend/device.h"
+#include "copus/comm/nccl.h"
+#include "copus/core/error.h"
+
+using namespace copus;
+
+namespace {
+
+void check(int ranks) {
+  run_ranks(ranks, [](int rank, Communicator& world) {
+    auto const backend = make_cuda_backend(rank);
+    auto const joined = join_nccl(world, *backend);
+    test::check_communicator(*joined, *backend);
+  });
+  std::printf("conformance: ok on %d ranks over NCCL %s\n", ranks, nccl_version().c_str());
+}
+
+// A rank that fails ends its peers' waiting.
+void check_failure(int ranks) {
+  try {
+    run_ranks(ranks, [](int rank, Communicator& world) {
+      auto const backend = make_cuda_backend(rank);
+      auto const joined = join_nccl(world, *backend);
+      if (rank == 1) throw IoError("asked to fail");
+      std::byte* const data = backend->allocate(4096);
+      joined->all_reduce({data, DType::f32, {1024}}, ReduceOp::sum);
+    });
+  } catch (const IoError& e) {
+    std::printf("conformance: ok when a rank fails (%s)\n", e.what());
+    return;
+  }
+  throw std::runtime_error("a rank failed, and nobody was told");
+}
+
+}  // namespace
+
+int main() {
+  CudaFacts const facts = cuda_facts();
+  if (std::string const problem = gpu_problem(facts, 0); !problem.empty()) {
+    std::printf("SKIPPED: no GPU (%s)\n", problem.c_str());
+    return 0;
+  }
+  try {
+    auto const gpus = static_cast<int>(facts.gpus.size());
+    check(1);
+    if (gpus > 1) check(gpus);
+    if (gpus > 1) check_failure(gpus);
+    if (gpus == 1) std::printf("SKIPPED: several ranks over NCCL (one GPU here)\n");
+  } catch (const std::exception& e) {
+    std::printf("%s\n", e.what());
+    return 1;
+  }
+  return 0;
+}
