@@ -110,6 +110,9 @@ RankDevice choose_device(Communicator& world, const DeviceRequest& request,
     for (RankPlace& place : places) place.pci.clear();
   }
   device.sharing = ranks_beside(places, world.rank());
+  const std::string& here = places[static_cast<std::size_t>(world.rank())].host;
+  device.ranks_here = static_cast<int>(std::count_if(
+      places.begin(), places.end(), [&](const RankPlace& place) { return place.host == here; }));
   choose_transport(device, world, request, places);
   return device;
 }

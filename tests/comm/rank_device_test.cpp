@@ -54,6 +54,7 @@ TEST_CASE("ranks as threads take one GPU each, and share where there are fewer")
     CHECK(device.on_gpu);
     CHECK(device.gpu == r);
     CHECK(device.sharing == 1);
+    CHECK(device.ranks_here == 4);
     CHECK(device.nccl == with_nccl());
     CHECK(device.problems == std::vector<std::string>{});
     CHECK(device.words.find("NVIDIA H100") == 0);

@@ -25,8 +25,9 @@ struct RankDevice {
   bool nccl = false;    // the same on every rank
   // Ranks that share its memory: those of this host on the CPU, those on its GPU.
   int sharing = 1;
-  std::string words;  // of the GPU and the driver; empty on the CPU
-  Gpu facts;          // of that GPU
+  int ranks_here = 1;  // on its host
+  std::string words;   // of the GPU and the driver; empty on the CPU
+  Gpu facts;           // of that GPU
   // What keeps this rank from what was asked, by key and value.
   std::vector<std::string> problems;
   // What was decided otherwise than one might expect, to be logged once.
