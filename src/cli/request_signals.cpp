@@ -1,13 +1,14 @@
 #include "cli/request_signals.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
+#include <string_view>
 #include <thread>
 
 namespace copus {
@@ -27,6 +28,15 @@ sigset_t request_signals() {
   return set;
 }
 
+// To a terminal or file; to a pipe whose reader has stopped reading (mpirun while it ends a job)
+// nothing, for the write would never return.
+void say_if_heard(std::string_view text) {
+  pollfd out{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
+    [[maybe_unused]] ssize_t const told = ::write(STDERR_FILENO, text.data(), text.size());
+  }
+}
+
 void wait_for_signals() {
   using Clock = std::chrono::steady_clock;
   sigset_t const set = request_signals();
@@ -43,7 +53,7 @@ void wait_for_signals() {
       received = signal;
       first = now;
     } else if (now - first >= kOneRequest) {
-      std::fputs("copus: a second signal: leaving at once, without a checkpoint\n", stderr);
+      say_if_heard("copus: a second signal: leaving at once, without a checkpoint\n");
       _exit(128 + signal);
     }
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -64,12 +65,32 @@ void move_latest(const std::string& folder, const std::string& name) {
   sync_directory(folder);
 }
 
+// By presence and sizes: reading every older checkpoint after each save would take too long.
+bool looks_whole(const std::string& directory) {
+  try {
+    FileSums sums;
+    parse_state(directory, sums);
+    return std::all_of(sums.begin(), sums.end(), [&](const auto& file) {
+      return file_problem(directory, file.first, file.second, Depth::sizes).empty();
+    });
+  } catch (const ConfigError&) {
+    return false;
+  } catch (const IoError&) {
+    return false;
+  }
+}
+
+// All older than the `keep` newest that are whole go. One that is not counts for nothing: a disk
+// that has damaged one must not cost a good one as well.
 std::vector<std::string> prune(const std::string& folder, std::int64_t step, std::int64_t keep) {
   std::vector<std::string> warnings;
   std::int64_t kept = 0;
   for (const auto& [old_step, name] : checkpoints_newest_first(folder)) {
-    // Beyond this step: what a resume passed over as damaged. They count for nothing here.
-    if (old_step > step || ++kept <= keep) continue;
+    if (old_step > step) continue;  // what a resume passed over as damaged
+    if (kept < keep) {
+      kept += looks_whole(folder + "/" + name) ? 1 : 0;
+      continue;
+    }
     try {
       remove_checkpoint(folder + "/" + name);
     } catch (const IoError& error) {

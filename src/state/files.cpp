@@ -210,7 +210,15 @@ void rename_path(const std::string& from, const std::string& to) {
   }
 }
 
-TemporaryTree::TemporaryTree(std::string path) : path_(std::move(path)) {
+TemporaryTree::TemporaryTree(std::string path, Name name) : path_(std::move(path)) {
+  if (name == Name::unused) {
+    std::string const base = path_;
+    for (int n = 0;; ++n) {
+      path_ = fmt::format("{}-{}-{}", base, ::getpid(), n);
+      if (::mkdir(path_.c_str(), 0777) == 0) return;
+      if (errno != EEXIST) throw_io_error("cannot create", path_);
+    }
+  }
   std::error_code error;
   fs::remove_all(path_, error);  // a killed run's leftover
   if (::mkdir(path_.c_str(), 0777) != 0) throw_io_error("cannot create", path_);

@@ -66,7 +66,10 @@ void rename_path(const std::string& from, const std::string& to);
 // Removes a directory tree on the way out unless kept: a failed save leaves nothing behind.
 class TemporaryTree {
  public:
-  explicit TemporaryTree(std::string path);  // creates it, empty
+  enum class Name { ours, unused };
+  // Creates it, empty. `ours`: that name is no one else's, and what a killed run left there goes.
+  // `unused`: with something appended that makes the name new.
+  explicit TemporaryTree(std::string path, Name name = Name::ours);
   ~TemporaryTree();
   TemporaryTree(const TemporaryTree&) = delete;
   TemporaryTree& operator=(const TemporaryTree&) = delete;

@@ -104,7 +104,7 @@ CheckpointSummary copy_model(const std::string& source, const std::string& out, 
   std::error_code error;
   fs::create_directories(parent, error);
   if (error) throw IoError(fmt::format("cannot create {}: {}", parent.string(), error.message()));
-  TemporaryTree tree(target.string() + kTemporarySuffix);
+  TemporaryTree tree(target.string() + kTemporarySuffix, TemporaryTree::Name::unused);
   FileSums sums;
   NonFinite bad;
   sums[kModelFile] = write_model_file(

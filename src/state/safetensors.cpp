@@ -91,7 +91,8 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   auto file = std::make_unique<Opened>();
   file->path = path;
-  file->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe of that name is refused below, not waited for.
+  file->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file->fd < 0) throw_io_error("cannot open", path);
   struct stat info = {};
   if (::fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))

@@ -155,7 +155,8 @@ void CudaBackend::column_sum(TensorView d_bias, const TensorView& d_out) {
     COPUS_CHECK(chunks <= 65535, "rows that fit a grid");
     auto* const partials = reinterpret_cast<float*>(scratch(chunks * x.width * 4));
     cuda::sum_chunks(stream(), partials, x, chunks);
-    cuda::fold_columns(stream(), d_bias.ptr<float>(), {partials, chunks, x.width, x.width});
+    cuda::PartialSums const sums{partials, chunks, x.width, x.width};
+    cuda::fold_columns(stream(), d_bias.ptr<float>(), sums);
   });
 }
 

@@ -1,7 +1,5 @@
 // Files and shards for the data tests, in a temporary folder of the test's own.
 #pragma once
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -13,25 +11,9 @@
 
 #include "copus/core/error.h"
 #include "copus/data/tokens.h"
+#include "support/temp_folder.h"
 
 namespace copus::test {
-
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "copus-data-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw IoError("no temporary folder");
-    path_ = name;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string string() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void write_file(const std::string& path, const std::string& bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());

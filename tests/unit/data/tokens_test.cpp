@@ -38,7 +38,7 @@ TEST_CASE("a shard gives back the ids, counts and names that were written") {
   CHECK(part == std::vector<std::int32_t>(ids.end() - 5, ids.end()));
   CHECK_THROWS_AS(shard.read(9996, part), InternalError);
   CHECK_THROWS_AS(shard.read(-1, part), InternalError);
-  CHECK(names_in(folder.string()) == std::vector<std::string>{"a.bin"});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"a.bin"});
 }
 
 TEST_CASE("D1: ids take two bytes up to a vocabulary of 65536 and four beyond") {
@@ -59,7 +59,7 @@ TEST_CASE("D1: the writer refuses an id outside the vocabulary and leaves no fil
     CHECK_THAT(what, Contains("w.bin") && Contains("token 2") && Contains(std::to_string(bad)) &&
                          Contains("257"));
   }
-  CHECK(names_in(folder.string()).empty());
+  CHECK(names_in(folder.path).empty());
 }
 
 TEST_CASE("D3, D4: an id outside the vocabulary is found on opening, wherever it stands") {
@@ -148,7 +148,7 @@ TEST_CASE("what is no shard is refused, and what is not there is an I/O error") 
   CHECK_THAT(config_error([&] { TokenShard::open(folder / "text.bin"); }),
              Contains("not a token shard"));
   CHECK_THROWS_AS(TokenShard::open(folder / "missing.bin"), IoError);
-  CHECK_THAT(config_error([&] { TokenShard::open(folder.string()); }), Contains("regular file"));
+  CHECK_THAT(config_error([&] { TokenShard::open(folder.path); }), Contains("regular file"));
   CHECK_THROWS_AS(ShardWriter(folder / "no/such/folder.bin", 257, "bytes"), IoError);
 }
 
@@ -160,9 +160,9 @@ TEST_CASE(
   {
     ShardWriter writer(path, 257, "bytes");
     writer.append(counting(2000000));
-    CHECK(names_in(folder.string()).size() == 2);
+    CHECK(names_in(folder.path).size() == 2);
   }
-  CHECK(names_in(folder.string()) == std::vector<std::string>{"a.bin"});
+  CHECK(names_in(folder.path) == std::vector<std::string>{"a.bin"});
   CHECK(ids_of(path) == std::vector<std::int32_t>{1, 2, 3});
   write_shard(path, {4});
   CHECK(ids_of(path) == std::vector<std::int32_t>{4});

@@ -323,6 +323,20 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
 }
 
+TEST_CASE("a damaged checkpoint takes no whole one's place among those that are kept") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  for (std::int64_t const step : {1, 2, 3}) rank.save(folder.path, step, 3);
+  write_bytes(folder / "checkpoints/step-00000003/model.safetensors", "short");
+  rank.save(folder.path, 4, 2);
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-00000001"));
+  CHECK(checkpoint_problems(folder / "checkpoints/step-00000002").empty());
+  CHECK(fs::exists(folder / "checkpoints/step-00000003"));
+  rank.save(folder.path, 5, 2);
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-00000003"));
+  CHECK(checkpoint_problems(folder / "checkpoints/step-00000004").empty());
+}
+
 TEST_CASE("a model's sizes come from the newest checkpoint whose small files are as written") {
   TempFolder const folder;
   CHECK(newest_described(folder.path).empty());

@@ -11,24 +11,9 @@
 #include "copus/core/error.h"
 #include "copus/state/checkpoint.h"
 #include "copus/state/hf.h"
+#include "support/temp_folder.h"
 
 namespace copus::test {
-
-struct TempFolder {
-  std::string path;
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "copus-state-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw IoError("no temporary folder");
-    path = name;
-  }
-  ~TempFolder() {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path + "/" + name; }
-};
 
 inline std::string read_bytes(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -164,7 +164,7 @@ TEST_CASE("evaluation and generation on far memory give the CPU's numbers", "[fa
   test::TempFolder const folder;
   test::write_shard(folder / "val-00000.bin", reference.tokens, model.vocab);
   Log log(0, false);
-  EvalSet const data({{folder.string(), 1.0}}, model.seq_len, model.vocab, 0, "", log);
+  EvalSet const data({{folder.path, 1.0}}, model.seq_len, model.vocab, 0, "", log);
   std::vector<double> losses;
   for (const MakeBackend& make : {MakeBackend(far), MakeBackend(test::one_thread)}) {
     run_ranks(2, [&](int rank, Communicator& world) {
