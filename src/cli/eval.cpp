@@ -18,6 +18,7 @@
 #include "copus/core/error.h"
 #include "copus/core/log.h"
 #include "copus/core/units.h"
+#include "copus/state/checkpoint.h"
 #include "copus/state/hf.h"
 #include "copus/train/evaluator.h"
 
@@ -47,6 +48,7 @@ void print_result(const EvalRecord& result, bool json) {
 }
 
 ModelConfig model_of(const EvalFlags& flags) {
+  check_small_files(flags.checkpoint);
   ModelConfig model = read_hf_config(flags.checkpoint);
   if (flags.seq_len == 0) return model;
   if (flags.seq_len > model.max_positions) {

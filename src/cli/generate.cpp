@@ -55,6 +55,7 @@ std::string tokenizer_name(const GenerateFlags& flags) {
 }
 
 void run_generate(const GenerateFlags& flags) {
+  check_small_files(flags.checkpoint);
   ModelConfig const model = read_hf_config(flags.checkpoint);
   Tokenizer const tokenizer = open_tokenizer(tokenizer_name(flags));
   std::int64_t const tokens = parse_count(flags.tokens, "--tokens");

@@ -7,6 +7,7 @@
 
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/state/checkpoint.h"
 #include "copus/state/hf.h"
 #include "state/files.h"
 
@@ -348,6 +349,7 @@ json to_hf_config(const ModelConfig& model) {
 
 void resolve_model(Config& config) {
   if (config.model.from.empty()) return;
+  check_small_files(config.model.from);
   ModelConfig model = read_hf_config(config.model.from);
   if (config.model.seq_len > 0) model.seq_len = config.model.seq_len;
   model.dropout = config.model.dropout;

@@ -64,15 +64,8 @@ CheckpointSummary summary_of(const std::string& source) {
   double dropout = 0.0;  // what a run chose; config.json is not read for it
   std::error_code error;
   if (fs::exists(source + "/" + kStateFile, error)) {
-    FileSums sums;
-    CheckpointSummary const stored = parse_state(source, sums);
-    std::vector<std::string> problems;
-    for (const auto& [name, sum] : sums) {
-      if (name.ends_with(".safetensors")) continue;
-      std::string problem = file_problem(source, name, sum, Depth::contents);
-      if (!problem.empty()) problems.push_back(std::move(problem));
-    }
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    check_small_files(source);
+    CheckpointSummary const stored = read_checkpoint_summary(source);
     summary.tokenizer = stored.tokenizer;
     dropout = stored.model.dropout;
   }

@@ -36,6 +36,7 @@ std::string Run::check_problem() const {
 }
 
 void Run::check_batches() {
+  PhaseMark const phase(trainer_.activity(), "trying larger batches");
   const Counters& counters = trainer_.state().counters;
   std::int64_t const limit = inputs_.train->limit();
   CheckRequest request = check_request(config_, plan_.layout, plan_.micro,

@@ -323,6 +323,23 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
 }
 
+TEST_CASE("whoever reads a checkpoint's model holds its small files against their checksums") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  std::string const saved = rank.save(folder.path, 1).directory;
+  CHECK_NOTHROW(check_small_files(saved));
+  std::string config = read_bytes(saved + "/config.json");
+  config.replace(config.find("rope_theta"), 10, "rope_thetb");
+  write_bytes(saved + "/config.json", config);
+  CHECK_THROWS_WITH(check_small_files(saved), Catch::Contains("config.json"));
+  Config from;
+  from.model.from = saved;
+  CHECK_THROWS_AS(resolve_model(from), ConfigError);
+  // Of a directory without a state.json nothing is known.
+  fs::remove(saved + "/state.json");
+  CHECK_NOTHROW(check_small_files(saved));
+}
+
 TEST_CASE("a damaged checkpoint takes no whole one's place among those that are kept") {
   TempFolder const folder;
   Rank const rank("llama-tied");

@@ -303,8 +303,10 @@ TEST_CASE(
           // One queue thread a rank comes and goes with its engine.
           CHECK(std::abs(entries("/proc/self/task") - threads) <= 4);
           CHECK(entries("/proc/self/fd") == descriptors);
-          // The peak after ten switches holds: allocators keep a few MiB.
-          if (kFreedMemoryReturns) CHECK(peak_memory_bytes() - memory < (8 << 20));
+          // The four ranks have made 320 engines of half a MiB or more since. What allocators keep
+          // for threads that come and go is up to 11 MiB here; a leak of every tenth engine is
+          // more.
+          if (kFreedMemoryReturns) CHECK(peak_memory_bytes() - memory < (16 << 20));
         }
         world.barrier();
       }
