@@ -76,8 +76,8 @@ CheckpointSummary read_checkpoint_summary(const std::string& directory);
 // Everything that makes a checkpoint unusable, each file read and compared with its checksum.
 // Empty: complete.
 std::vector<std::string> checkpoint_problems(const std::string& directory);
-// Of a directory that has a state.json: throws ConfigError naming each file beside the tensors (whose
-// checksums are held where they are opened) that is not as it was written.
+// Of a directory that has a state.json: throws ConfigError naming each file beside the tensors
+// (whose checksums are held where they are opened) that is not as it was written.
 void check_small_files(const std::string& directory);
 
 struct FoundCheckpoint {
