@@ -26,10 +26,6 @@ std::uint64_t CollectiveQueue::submit(std::function<void()> job) {
   return number;
 }
 
-void CollectiveQueue::wait() {
-  wait_for(submitted_);  // this thread's own count: it alone submits
-}
-
 void CollectiveQueue::wait_for(std::uint64_t job) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_ >= job; });

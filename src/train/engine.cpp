@@ -88,7 +88,7 @@ MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_
 }
 
 Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend,
-               Arena arena)
+               Arena arena, CollectiveQueue& queue)
     : backend_(backend),
       mesh_(mesh),
       micro_(micro),
@@ -102,7 +102,7 @@ Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backe
       optimizer_(parameter_table(config.model), flat_, owned_, config.optimizer, backend),
       stage_(setup_of(config, mesh_, micro), flat_, mesh_, backend, arena_, weights_, gradients_),
       sync_(config.model, parameter_table(config.model), flat_, mesh_, backend, gradients_,
-            take_gradient_buffers(arena_, config, flat_, mesh_)) {
+            take_gradient_buffers(arena_, config, flat_, mesh_), queue) {
   COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");
   stage_.before_reading([this](std::int64_t layer) { sync_.await_weights(layer); });
 }

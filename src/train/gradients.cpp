@@ -20,12 +20,14 @@ std::vector<Owned> owned_stretches(const FlatLayout& flat, const Layout& layout,
 
 GradientSync::GradientSync(const ModelConfig& model, const std::vector<Param>& table,
                            const FlatLayout& flat, const Mesh& mesh, Backend& backend,
-                           const TensorView& gradients, const GradientBuffers& buffers)
+                           const TensorView& gradients, const GradientBuffers& buffers,
+                           CollectiveQueue& queue)
     : mesh_(mesh),
       backend_(backend),
       gradients_(gradients),
       buffers_(buffers),
-      head_layer_(model.layers) {
+      head_layer_(model.layers),
+      queue_(queue) {
   if (model.tie_embeddings && mesh.layout().pp > 1) tied_ = flat.find(table, Role::embed, -1);
   for (const Bucket& bucket : flat.buckets)
     plans_.push_back({.bucket = bucket, .partials = {}, .counted = {}});
@@ -40,6 +42,14 @@ GradientSync::GradientSync(const ModelConfig& model, const std::vector<Param>& t
   }
   std::stable_sort(forward_order_.begin(), forward_order_.end(),
                    [&](std::size_t a, std::size_t b) { return plans_[a].layer < plans_[b].layer; });
+}
+
+GradientSync::~GradientSync() {
+  try {
+    queue_.wait_for(last_job_);
+  } catch (const std::exception&) {
+    // Told where it was waited for, or by the failure that ends this too.
+  }
 }
 
 void GradientSync::count(Plan& plan, const Param& param, const LocalParam& local) {
@@ -137,9 +147,9 @@ void GradientSync::reduce(const Plan& plan) {
   if (state_is_cut(mesh_.layout())) {
     Bucket const mine = owned_piece(plan.bucket, mesh_.layout(), mesh_.coord().dp);
     TensorView const piece = gradients_.slice(0, mine.offset, mine.size);
-    queue_.submit([this, piece, whole] { mesh_.dp().reduce_scatter(piece, whole); });
+    last_job_ = queue_.submit([this, piece, whole] { mesh_.dp().reduce_scatter(piece, whole); });
   } else {
-    queue_.submit([this, whole] { mesh_.dp().all_reduce(whole, ReduceOp::sum); });
+    last_job_ = queue_.submit([this, whole] { mesh_.dp().all_reduce(whole, ReduceOp::sum); });
   }
 }
 
@@ -166,7 +176,7 @@ void GradientSync::finish() {
     }
   }
   Stopwatch const watch(exposed_seconds_);
-  queue_.wait();
+  queue_.wait_for(last_job_);
 }
 
 void GradientSync::start_gather(const TensorView& weights) {
@@ -178,7 +188,7 @@ void GradientSync::start_gather(const TensorView& weights) {
       TensorView const whole = weights.slice(0, plan.bucket.offset, plan.bucket.size);
       TensorView const piece = weights.slice(0, mine.offset, mine.size);
       // dp: each owner's updated piece to those that compute with it.
-      plan.gather = last_gather_ =
+      plan.gather = last_gather_ = last_job_ =
           queue_.submit([this, whole, piece] { mesh_.dp().all_gather(whole, piece); });
     }
   }

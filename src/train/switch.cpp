@@ -79,7 +79,8 @@ std::string Trainer::allocate_switch(SwitchWork& work) {
       active() && engine_->arena().end() == Arena::End::low ? Arena::End::high : Arena::End::low;
   work.engine = std::make_unique<Engine>(
       config_, *work.mesh, work.request.micro, backend_,
-      record.in_place ? Arena(engine_->arena().buffer(), bytes, other) : Arena(backend_, bytes));
+      record.in_place ? Arena(engine_->arena().buffer(), bytes, other) : Arena(backend_, bytes),
+      *queue_);
   // Padding is 0 in every layout, and no copy writes it.
   const TrainState& fresh = work.engine->state();
   for (const TensorView& buffer : {fresh.master, fresh.m, fresh.v}) backend_.zero(buffer);

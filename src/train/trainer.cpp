@@ -55,7 +55,7 @@ Trainer::Trainer(const Config& config, Communicator& world, const Layout& layout
 std::unique_ptr<Engine> Trainer::make_engine(const Mesh& mesh, std::int64_t micro) {
   if (!mesh.active()) return nullptr;
   std::int64_t const bytes = engine_memory(config_, mesh.layout(), micro, mesh.coord().pp).total();
-  return std::make_unique<Engine>(config_, mesh, micro, backend_, Arena(backend_, bytes));
+  return std::make_unique<Engine>(config_, mesh, micro, backend_, Arena(backend_, bytes), *queue_);
 }
 
 void Trainer::adopt(std::unique_ptr<Engine> engine) {

@@ -73,8 +73,6 @@ float reduced(int size, std::int64_t i, ReduceOp op) {
   return result;
 }
 
-// Lengths around the switch from the library's reductions to rings, and around the chunks of those.
-const std::vector<std::int64_t> kLengths{0, 1, 3, 1000, 131071, 131072, 131073};
 // For groups of every shape: what is left to go wrong there is who takes part.
 const std::vector<std::int64_t> kShort{0, 1, 1000};
 
@@ -209,11 +207,11 @@ void check_exchange(Communicator& c, Backend& memory, std::int64_t large) {
 
 }  // namespace
 
-void check_communicator(Communicator& world, Backend& memory) {
-  check_reductions(world, memory, kLengths);
-  for (std::int64_t const n : kLengths) check_bf16(world, memory, n);
-  check_gathers(world, memory, kLengths);
-  check_exchange(world, memory, 1'000'000);
+void check_communicator(Communicator& world, Backend& memory, const Lengths& lengths) {
+  check_reductions(world, memory, lengths.collective);
+  for (std::int64_t const n : lengths.collective) check_bf16(world, memory, n);
+  check_gathers(world, memory, lengths.collective);
+  check_exchange(world, memory, lengths.message);
   world.barrier();
   // Every shape of group: each divisor of the world as groups of neighbours and as strided ones,
   // and groups that leave some out.

@@ -22,11 +22,9 @@ class CollectiveQueue {
 
   // The thread starts with the first job. Returns its number, counted from 1.
   std::uint64_t submit(std::function<void()> job);
-  // Returns when job number `job` and all before it are done. Otherwise as wait().
+  // Returns when job number `job` and all before it are done; rethrows, once, what the first that
+  // failed has thrown. Jobs submitted behind that one do not run.
   void wait_for(std::uint64_t job);
-  // Returns when all submitted jobs are done; rethrows what the first that failed has thrown. Jobs
-  // submitted behind that one do not run.
-  void wait();
 
  private:
   void run();

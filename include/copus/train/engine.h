@@ -26,8 +26,9 @@ MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_
 class Engine {
  public:
   // On an active rank of the mesh. Takes every view from `arena`, state and weights first, and
-  // writes nothing.
-  Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend, Arena arena);
+  // writes nothing. `queue`: the rank's, which outlives it.
+  Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend, Arena arena,
+         CollectiveQueue& queue);
   // Whether a new engine's state fits into the buffer of this one's arena while this one's state
   // and weights live, and all of it afterwards.
   bool has_room_for(const MemoryPlan& plan) const;

@@ -33,10 +33,14 @@ struct GradientBuffers {
 
 class GradientSync {
  public:
-  // `gradients`: flat, of this rank's shard.
+  // `gradients`: flat, of this rank's shard. `queue`: the rank's, on whose thread the dp group's
+  // sums and gathers run; it outlives this.
   GradientSync(const ModelConfig& model, const std::vector<Param>& table, const FlatLayout& flat,
                const Mesh& mesh, Backend& backend, const TensorView& gradients,
-               const GradientBuffers& buffers);
+               const GradientBuffers& buffers, CollectiveQueue& queue);
+  ~GradientSync();  // waits for what it has submitted
+  GradientSync(const GradientSync&) = delete;
+  GradientSync& operator=(const GradientSync&) = delete;
 
   // Before a step of `accumulation` micro-batches. `measure`: take the square sums on the way.
   void begin(std::int64_t accumulation, bool measure);
@@ -103,8 +107,8 @@ class GradientSync {
   bool measure_ = false;
   double first_square_ = 0.0, local_square_ = 0.0;
   double exposed_seconds_ = 0.0;
-  std::uint64_t last_gather_ = 0;
-  CollectiveQueue queue_;
+  std::uint64_t last_gather_ = 0, last_job_ = 0;  // the queue's numbers
+  CollectiveQueue& queue_;
 };
 
 }  // namespace copus

@@ -124,6 +124,8 @@ class Trainer {
   MeshCache meshes_;
   Mesh mesh_;
   std::int64_t micro_;
+  // One for every engine of the rank: its thread comes once. None of its jobs outlives an engine.
+  std::unique_ptr<CollectiveQueue> queue_ = std::make_unique<CollectiveQueue>();
   std::unique_ptr<Engine> engine_;  // none on an idle rank
   MemoryPlan memory_;
   TrainState state_;
