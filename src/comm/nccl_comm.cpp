@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -21,6 +20,7 @@
 #include "backend/cuda/handles.h"
 #include "copus/backend/buffer.h"
 #include "copus/comm/broadcast.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -373,7 +373,8 @@ NcclCommunicator::~NcclCommunicator() {
     settle("ending a group", &deadline);
     NCCL_CHECK(ncclCommDestroy(comm_));
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "warning: a group of NCCL did not end in order: %s\n", e.what());
+    standard_error().write(
+        fmt::format("warning: a group of NCCL did not end in order: {}\n", e.what()));
     ncclCommAbort(comm_);
   }
 }

@@ -65,6 +65,16 @@ void move_latest(const std::string& folder, const std::string& name) {
   sync_directory(folder);
 }
 
+// "step-00000100.damaged", or with a number behind it. Returns the new path.
+std::string set_aside(const std::string& path) {
+  std::string aside = path + ".damaged";
+  std::error_code error;
+  for (int n = 2; fs::exists(aside, error); ++n) aside = fmt::format("{}.damaged-{}", path, n);
+  rename_path(path, aside);
+  sync_directory(fs::path(path).parent_path());
+  return aside;
+}
+
 // By presence and sizes: reading every older checkpoint after each save would take too long.
 bool looks_whole(const std::string& directory) {
   try {
@@ -196,12 +206,33 @@ SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counter
   return {place_->folder + "/" + place_->name, bytes, prune(place_->folder, counters.step, keep)};
 }
 
-void point_latest(const std::string& checkpoint) {
-  std::filesystem::path const path = checkpoint;
+std::vector<std::string> settle_checkpoints(const FoundCheckpoint& found, std::int64_t keep) {
+  fs::path const path = found.directory;
   std::string const folder = path.parent_path(), name = path.filename();
-  std::error_code error;
-  if (std::filesystem::read_symlink(folder + "/" + kLatestLink, error) == name) return;
-  move_latest(folder, name);
+  std::vector<std::string> said;
+  auto const attempt = [&](auto&& body) {
+    try {
+      body();
+    } catch (const IoError& error) {
+      said.emplace_back(error.what());
+    }
+  };
+  for (const FoundCheckpoint::PassedOver& other : found.rejected)
+    attempt([&] {
+      said.push_back(fmt::format("{}: passed over, and set aside as {}", other.directory,
+                                 set_aside(other.directory)));
+    });
+  attempt([&] {
+    std::error_code error;
+    // A run killed between a checkpoint's two renames left the link behind.
+    if (fs::read_symlink(folder + "/" + kLatestLink, error) != name) move_latest(folder, name);
+  });
+  for (const auto& [step, of] : checkpoints_newest_first(folder)) {
+    if (of != name) continue;
+    std::vector<std::string> const left = prune(folder, step, keep);
+    said.insert(said.end(), left.begin(), left.end());
+  }
+  return said;
 }
 
 }  // namespace copus

@@ -74,7 +74,7 @@ FileSums file_sums(const json& state, const std::string& directory) {
     auto const hash = parse_hex(field(entry, "xxh3"));
     auto const bytes = field(entry, "bytes");
     bool const counted = bytes.is_number_unsigned() && bytes.get<std::uint64_t>() <= kMostBytes;
-    if (!hash || !counted || name.find('/') != std::string::npos) {
+    if (!hash || !counted || !is_file_name(name)) {
       throw ConfigError(fmt::format("{}/{}: damaged at file \"{}\"", directory, kStateFile, name));
     }
     sums[name] = {bytes.get<std::int64_t>(), *hash};

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "copus/core/error.h"
 #include "copus/state/checkpoint.h"
@@ -203,12 +204,13 @@ FoundCheckpoint newest_complete(const std::string& run_dir) {
   FoundCheckpoint found;
   // By number and not by `latest`: a run killed between the two renames has a newer one.
   for (const auto& [step, name] : checkpoints_newest_first(folder)) {
-    std::vector<std::string> const problems = checkpoint_problems(folder + "/" + name);
+    std::string const directory = folder + "/" + name;
+    std::vector<std::string> problems = checkpoint_problems(directory);
     if (problems.empty()) {
-      found.directory = folder + "/" + name;
+      found.directory = directory;
       break;
     }
-    found.rejected.insert(found.rejected.end(), problems.begin(), problems.end());
+    found.rejected.push_back({directory, std::move(problems)});
   }
   return found;
 }

@@ -91,8 +91,8 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   RunInputs inputs = open_inputs(config, options.resume, directory, world, log, problems);
   if (!agreed(world, problems)) return RunEnd::refused;
   if (config.adapt.mode == AdaptMode::act && config.adapt.script.empty() &&
-      !inputs.checkpoint.empty()) {
-    go_on_as_chosen(inputs.checkpoint, config, world, log, plan);
+      !inputs.checkpoint.directory.empty()) {
+    go_on_as_chosen(inputs.checkpoint.directory, config, world, log, plan);
   }
   if (config.parallel.virtual_stages.value_or(1) > 1 && plan.layout.pp == 1) {
     log.warn(fmt::format("parallel.virtual_stages: {} does nothing with one pipeline stage",

@@ -1,6 +1,7 @@
 #include "train/metrics_record.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -46,7 +47,10 @@ std::string set_metrics_aside(const std::string& path) {
   std::string aside;
   for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i)
     aside = (folder / fmt::format("metrics-before-{}.jsonl", i)).string();
-  rename_path(path, aside);
+  // There under both names first: a run killed in between can be resumed. A file system without
+  // links moves it.
+  if (::link(path.c_str(), aside.c_str()) != 0) rename_path(path, aside);
+  replace_text_file(path, "");
   return aside;
 }
 

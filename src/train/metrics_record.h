@@ -17,8 +17,8 @@ struct MetricsRecord {
 MetricsRecord read_metrics_record(
     const std::string& path, std::int64_t last_step = std::numeric_limits<std::int64_t>::max());
 
-// Renames a metrics.jsonl that is not to be gone on with, so that a new one begins beside it.
-// Returns the name it has now. Throws IoError.
+// Gives a metrics.jsonl that is not to be gone on with another name, and puts an empty one in its
+// place; a kill in between leaves one that can be resumed. Returns the other name. Throws IoError.
 std::string set_metrics_aside(const std::string& path);
 
 }  // namespace copus

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "copus/core/config_io.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/activations.h"
@@ -50,8 +50,7 @@ Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script
       stall_watch_(
           trainer_.activity(), [this] { return asked_to_stop(); },
           [rank = world.rank()](const std::string& words) {
-            // Not by fmt::print: a stderr that is full or closed must not end the run.
-            std::fputs(fmt::format("rank {}: {}\n", rank, words).c_str(), stderr);
+            standard_error().write(fmt::format("rank {}: {}\n", rank, words));
           }) {}
 
 double Run::peak_of(const Layout& layout) const {

@@ -29,33 +29,40 @@ void require_no_lost_checkpoint(const RunDirectory& run, std::vector<std::string
       run.metrics(), record.saved_step, run.checkpoints()));
 }
 
-// On rank 0: the newest complete one, or "" and why not.
-std::string find_checkpoint(const RunDirectory& run, Log& log, std::vector<std::string>& problems) {
+// On rank 0: the newest complete one, or none and why not.
+FoundCheckpoint find_checkpoint(const RunDirectory& run, Log& log,
+                                std::vector<std::string>& problems) {
   FoundCheckpoint found = newest_complete(run.path);
-  if (!found.directory.empty()) {
-    for (const std::string& reason : found.rejected) log.warn(reason);
-  } else if (found.rejected.empty()) {
-    require_no_lost_checkpoint(run, problems);
-  } else {
-    // Starting over would overwrite the record of what was trained.
+  if (found.directory.empty() && found.rejected.empty()) require_no_lost_checkpoint(run, problems);
+  // Starting over would overwrite the record of what was trained.
+  if (found.directory.empty() && !found.rejected.empty())
     problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run.path));
-    problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
+  for (const FoundCheckpoint::PassedOver& other : found.rejected) {
+    for (const std::string& reason : other.problems) {
+      if (found.directory.empty()) {
+        problems.push_back(reason);
+      } else {
+        log.warn(reason);
+      }
+    }
   }
-  return found.directory;
+  return found;
 }
 
-// The same on every rank, whatever each can see: what follows must not depend on that.
-std::string agreed_checkpoint(const RunDirectory& run, bool search, Communicator& world, Log& log,
-                              std::vector<std::string>& problems) {
-  std::string const mine = search && world.rank() == 0 ? find_checkpoint(run, log, problems) : "";
-  std::string const directory = broadcast_text(world, mine, 0);
-  if (!directory.empty() && !std::filesystem::exists(directory)) {
+// The same on every rank, whatever each can see: what follows must not depend on that. Those passed
+// over are rank 0's to know.
+FoundCheckpoint agreed_checkpoint(const RunDirectory& run, bool search, Communicator& world,
+                                  Log& log, std::vector<std::string>& problems) {
+  FoundCheckpoint found;
+  if (search && world.rank() == 0) found = find_checkpoint(run, log, problems);
+  found.directory = broadcast_text(world, found.directory, 0);
+  if (!found.directory.empty() && !std::filesystem::exists(found.directory)) {
     problems.push_back(fmt::format(
         "--resume: {} is not to be seen from rank {}: run_dir must lie on a file system that all "
         "hosts share",
-        directory, world.rank()));
+        found.directory, world.rank()));
   }
-  return directory;
+  return found;
 }
 
 }  // namespace
@@ -84,7 +91,7 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
     Stopwatch const watch(inputs.check_seconds);
     inputs.checkpoint = agreed_checkpoint(run, directory.empty(), world, log, problems);
   }
-  if (inputs.checkpoint.empty() && !config.model.from.empty()) {
+  if (inputs.checkpoint.directory.empty() && !config.model.from.empty()) {
     Depth const depth = world.rank() == 0 ? Depth::contents : Depth::sizes;
     collect([&] { inputs.weights.emplace(config.model.from, config.model, depth); });
   }

@@ -17,7 +17,7 @@ struct RunInputs {
   std::optional<Loader> train;
   std::optional<EvalSet> val;
   std::optional<HfModel> weights;  // of model.from
-  std::string checkpoint;          // to resume from, or empty
+  FoundCheckpoint checkpoint;      // to resume from, if any; passed over ones: on rank 0
   double check_seconds = 0.0;      // that comparing its checksums took, on rank 0
 };
 

@@ -21,14 +21,14 @@ namespace copus {
 
 void Run::load() {
   PhaseMark const phase(trainer_.activity(), "reading weights");
-  if (!inputs_.checkpoint.empty()) {
+  if (!inputs_.checkpoint.directory.empty()) {
     {
       Stopwatch const watch(read_seconds_);
-      load_run(inputs_.checkpoint, config_.model, trainer_);
+      load_run(inputs_.checkpoint.directory, config_.model, trainer_);
     }
     log_.info(
         fmt::format("resumed from {}: step {}, {} tokens; checked in {:.2f} s, read in {:.2f}",
-                    inputs_.checkpoint, trainer_.state().counters.step,
+                    inputs_.checkpoint.directory, trainer_.state().counters.step,
                     trainer_.state().counters.tokens, inputs_.check_seconds, read_seconds_));
     saved_at_ = trainer_.state().counters.step;
   } else if (inputs_.weights) {
@@ -72,9 +72,9 @@ void Run::write_run_event() {
                            {"parameters", parameter_count(config_.model)},
                            {"peak_flops", peak_of(plan_.layout)},
                            {"planned_memory_bytes", trainer_.memory().total()},
-                           {"resumed", !inputs_.checkpoint.empty()}};
-  if (!inputs_.checkpoint.empty()) {
-    fields["resumed_from"] = {{"path", inputs_.checkpoint},
+                           {"resumed", !inputs_.checkpoint.directory.empty()}};
+  if (!inputs_.checkpoint.directory.empty()) {
+    fields["resumed_from"] = {{"path", inputs_.checkpoint.directory},
                               {"check_seconds", inputs_.check_seconds},
                               {"read_seconds", read_seconds_}};
   }
@@ -94,13 +94,9 @@ void Run::take_directory() {
   if (!leads()) return;
   log_.attach_file(directory_.log());
   if (!warning.empty()) log_.warn(warning);
-  if (!inputs_.checkpoint.empty()) {
-    // A run killed between a checkpoint's two renames left the link behind.
-    std::string const problem = problem_of([&] {
-      point_latest(inputs_.checkpoint);
-      return std::string();
-    });
-    if (!problem.empty()) log_.warn(problem);
+  if (!inputs_.checkpoint.directory.empty()) {
+    for (const std::string& line : settle_checkpoints(inputs_.checkpoint, config_.checkpoint.keep))
+      log_.warn(line);
   } else {
     start_record(directory_, log_);
   }
@@ -119,7 +115,7 @@ void Run::open_record() {
 
 void Run::start() {
   // Weights that are given are read before anything is written: they may be refused.
-  bool const goes_on = !inputs_.checkpoint.empty();
+  bool const goes_on = !inputs_.checkpoint.directory.empty();
   if (!goes_on) load();
   take_directory();
   if (goes_on) load();

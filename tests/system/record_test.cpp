@@ -130,6 +130,21 @@ TEST_CASE("steps that no checkpoint has kept are set aside by a resume, and it s
   }
 }
 
+TEST_CASE("a record that is set aside has its name until another has it") {
+  Workspace const here;
+  short_run(here);
+  std::filesystem::remove_all(here / "run/checkpoints");
+  filter_record(here, [](const json& line) { return line.value("event", "") != "checkpoint"; });
+  int replaced = 0;
+  for (const auto& call : traced(here, "train c.json --resume --threads 1")) {
+    if (call[0] != "rename") continue;
+    CHECK_FALSE(call[1].ends_with("/metrics.jsonl"));
+    replaced += call[2].ends_with("/metrics.jsonl") ? 1 : 0;
+  }
+  CHECK(replaced == 1);
+  CHECK(here.has("run/metrics-before-1.jsonl"));
+}
+
 TEST_CASE("a resume whose checkpoints are gone is refused, and nothing is written") {
   Workspace const here;
   short_run(here);

@@ -217,6 +217,28 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "R16: a checkpoint that was passed over, and can be read again, is not gone on from later") {
+  Workspace const here;
+  short_run(here);
+  REQUIRE(here.copus("train c.json --resume --threads 1 --set train.tokens=4096").code == 0);
+  std::string const damaged = "run/checkpoints/step-00000016";
+  flip_a_bit(here / (damaged + "/model.safetensors"), 100);
+  // It trains on from step 4, to less than it had come to.
+  Outcome const resumed = here.copus("train c.json --resume --threads 1 --set train.tokens=2048");
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(resumed.err.find("set aside as " + damaged + ".damaged") != std::string::npos);
+  flip_a_bit(here / (damaged + ".damaged/model.safetensors"), 100);
+  Outcome const again = here.copus("train c.json --resume --threads 1 --set train.tokens=3072");
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK(again.err.find("resumed from run/checkpoints/step-00000008") != std::string::npos);
+  std::vector<json> const steps = steps_of(here, "run");
+  REQUIRE(steps.size() == 12);
+  for (std::size_t i = 0; i < steps.size(); ++i) CHECK(steps[i]["step"] == i + 1);
+}
+
 TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Workspace const here;
   short_run(here);

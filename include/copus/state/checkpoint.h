@@ -81,8 +81,12 @@ std::vector<std::string> checkpoint_problems(const std::string& directory);
 void check_small_files(const std::string& directory);
 
 struct FoundCheckpoint {
-  std::string directory;              // empty: none is complete
-  std::vector<std::string> rejected;  // why newer ones were passed over
+  struct PassedOver {
+    std::string directory;
+    std::vector<std::string> problems;
+  };
+  std::string directory;             // empty: none is complete
+  std::vector<PassedOver> rejected;  // newer ones
 };
 FoundCheckpoint newest_complete(const std::string& run_dir);
 // The newest whose state.json and config.json are as written, its tensors unread, or "": for the
