@@ -34,14 +34,6 @@ bool takes_schedule(const Config& config, const StepShape& shape) {
 
 constexpr double kStateBytes = 12.0;  // master and both moments of a parameter, in fp32
 
-// Until one has been measured: all of the state once over the slowest link.
-double guessed_switch_seconds(const Config& config, const Cluster& cluster) {
-  const Hardware& hardware = cluster.hardware;
-  double const link =
-      cluster.nodes > 1 ? hardware.between.bytes_per_second : hardware.inside.bytes_per_second;
-  return kStateBytes * static_cast<double>(parameter_count(config.model)) / std::max(1.0, link);
-}
-
 // A rank's own state, read and written once.
 double guessed_micro_seconds(const Config& config, const Cluster& cluster, const Layout& layout) {
   double const bytes = kStateBytes * static_cast<double>(parameter_count(config.model)) /
@@ -51,21 +43,35 @@ double guessed_micro_seconds(const Config& config, const Cluster& cluster, const
 
 }  // namespace
 
+// All of the state once over the slowest link.
+double guessed_switch_seconds(const Config& config, const Cluster& cluster) {
+  const Hardware& hardware = cluster.hardware;
+  double const link =
+      cluster.nodes > 1 ? hardware.between.bytes_per_second : hardware.inside.bytes_per_second;
+  return kStateBytes * static_cast<double>(parameter_count(config.model)) / std::max(1.0, link);
+}
+
+PlanTable planned_rows(const Config& given, const Cluster& cluster, int world) {
+  Config const config = planning_config(given);
+  PlanTable rows;
+  for (PlanRow& row : table_of(candidates_of(config, cluster, world))) {
+    const StepShape& shape = row.configuration.shape;
+    // A single micro-batch in all would leave the run without a noise scale to go on by.
+    bool const sees = has_estimate(shape.layout.dp, row.micro_batches());
+    if (sees && is_plain(shape.layout) && takes_schedule(config, shape))
+      rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 RunPlanner::RunPlanner(const Config& config, const Cluster& cluster, int world,
                        const Configuration& present, PlannerMemory memory)
     : config_(planning_config(config)),
       cluster_(cluster),
       rules_(rules_of(config_)),
+      table_(planned_rows(config, cluster, world)),
       memory_(std::move(memory)) {
   memory_.live = aged(std::move(memory_.live));
-  for (PlanRow& row : table_of(candidates_of(config_, cluster_, world))) {
-    const StepShape& shape = row.configuration.shape;
-    // A single micro-batch in all would leave the run without a noise scale to go on by.
-    bool const sees = has_estimate(shape.layout.dp, row.micro_batches());
-    if (sees && is_plain(shape.layout) && takes_schedule(config_, shape)) {
-      table_.push_back(std::move(row));
-    }
-  }
   row_of(present);
 }
 

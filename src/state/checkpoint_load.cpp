@@ -185,20 +185,6 @@ std::vector<std::string> checkpoint_problems(const std::string& directory) {
   return problems;
 }
 
-void check_small_files(const std::string& directory) {
-  std::error_code error;
-  if (!fs::exists(directory + "/" + kStateFile, error)) return;
-  FileSums sums;
-  parse_state(directory, sums);
-  std::vector<std::string> problems;
-  for (const auto& [name, sum] : sums) {
-    if (name.ends_with(".safetensors")) continue;
-    std::string problem = file_problem(directory, name, sum, Depth::contents);
-    if (!problem.empty()) problems.push_back(std::move(problem));
-  }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
 FoundCheckpoint newest_complete(const std::string& run_dir) {
   std::string const folder = run_dir + "/" + kCheckpointFolder;
   FoundCheckpoint found;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <type_traits>
 
 #include "copus/core/config_io.h"
@@ -212,6 +214,20 @@ std::vector<std::string> model_differences(const ModelConfig& stored, const Mode
                                    b.at(key).dump(), directory, value.dump()));
   }
   return problems;
+}
+
+void check_small_files(const std::string& directory) {
+  std::error_code error;
+  if (!std::filesystem::exists(directory + "/" + kStateFile, error)) return;
+  FileSums sums;
+  parse_state(directory, sums);
+  std::vector<std::string> problems;
+  for (const auto& [name, sum] : sums) {
+    if (name.ends_with(".safetensors")) continue;
+    std::string problem = file_problem(directory, name, sum, Depth::contents);
+    if (!problem.empty()) problems.push_back(std::move(problem));
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 }  // namespace copus

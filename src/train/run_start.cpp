@@ -12,7 +12,6 @@
 #include "copus/plan/planner_memory.h"
 #include "copus/state/checkpoint.h"
 #include "copus/train/rank_peak.h"
-#include "train/measure_hardware.h"
 #include "train/run.h"
 #include "train/run_checkpoint.h"
 #include "train/stopwatch.h"
@@ -46,8 +45,9 @@ void Run::load() {
 
 void Run::show_start() {
   for (const std::string& line :
-       run_table(config_, plan_.layout, plan_.micro, device_words(), peak_of(plan_.layout),
-                 listed_peak_flops(device_, config_.train.precision).has_value())) {
+       run_table(config_, plan_.layout, plan_.micro, machine_.device_words(),
+                 machine_.peak_of(plan_.layout),
+                 listed_peak_flops(machine_.device, config_.train.precision).has_value())) {
     log_.info(line);
   }
   for (const std::string& line :
@@ -63,14 +63,14 @@ void Run::write_run_event() {
   log_.info(fmt::format("weight hash {}", hash));
   if (!leads()) return;
   nlohmann::json fields = {{"version", options_.version},
-                           {"backend", backend_.name()},
-                           {"device", device_words()},
-                           {"transport", ranks_->transport()},
+                           {"backend", machine_.backend.name()},
+                           {"device", machine_.device_words()},
+                           {"transport", machine_.ranks->transport()},
                            {"ranks", plan_.layout.world()},
                            {"hosts", hosts},
                            {"weight_hash", hash},
                            {"parameters", parameter_count(config_.model)},
-                           {"peak_flops", peak_of(plan_.layout)},
+                           {"peak_flops", machine_.peak_of(plan_.layout)},
                            {"planned_memory_bytes", trainer_.memory().total()},
                            {"resumed", !inputs_.checkpoint.directory.empty()}};
   if (!inputs_.checkpoint.directory.empty()) {
@@ -120,16 +120,15 @@ void Run::start() {
   take_directory();
   if (goes_on) load();
   show_start();
-  progress_.emplace(config_, flops_per_token(config_.model), peak_of(plan_.layout),
+  progress_.emplace(config_, flops_per_token(config_.model), machine_.peak_of(plan_.layout),
                     trainer_.state().counters.tokens);
   if (leads()) open_record();
   write_run_event();
-  if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
-    start_planner();
+  if (cluster_) start_planner();
 }
 
 void Run::start_planner() {
-  Cluster const machine = cluster();
+  const Cluster& machine = *cluster_;
   const PlannerMemory& memory = trainer_.state().planner;
   if (leads()) {
     // With the configuration and the metrics this is all that plan/replay.h needs.
@@ -143,21 +142,6 @@ void Run::start_planner() {
                      {"memory", nlohmann::json::parse(memory_text(memory))}});
   }
   adapter_.emplace(config_, machine, world_, plan_, memory);
-}
-
-// The machine as the planner sees it: what was named, or what these ranks measure.
-Cluster Run::cluster() {
-  auto const hosts = static_cast<int>(host_names(world_).size());
-  Hardware const hardware =
-      options_.hardware
-          ? *options_.hardware
-          : measure_hardware(backend_, *ranks_,
-                             peak_flops_[static_cast<std::size_t>(world_.rank())],
-                             config_.train.precision, hosts, rank_memory_bytes(device_, backend_));
-  Cluster cluster = cluster_of(config_.cluster, hardware);
-  cluster.nodes = hosts;
-  cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;
-  return cluster;
 }
 
 }  // namespace copus
