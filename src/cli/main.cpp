@@ -72,7 +72,10 @@ int main(int argc, char** argv) {
   fill_standard_streams();
   let_waiting_threads_sleep(argv);
   try {
-    return run(argc, argv);
+    int const code = run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    copus::say_error("stdout: cannot write all of it");
+    return kFailed;
   } catch (const copus::Stopped&) {
     return kStopped;
   } catch (const copus::ConfigError& e) {

@@ -61,7 +61,12 @@ void move_latest(const std::string& folder, const std::string& name) {
   std::string const temporary = link + kTemporarySuffix;
   ::unlink(temporary.c_str());
   if (::symlink(name.c_str(), temporary.c_str()) != 0) throw_io_error("cannot link", temporary);
-  rename_path(temporary, link);
+  try {
+    rename_path(temporary, link);
+  } catch (const IoError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
   sync_directory(folder);
 }
 
@@ -195,15 +200,23 @@ SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counter
     config["bos_token_id"] = config["eos_token_id"] = *tokenizer.end_of_text;
   }
   sums["config.json"] = write_text_file(tree.file("config.json"), config.dump(2) + "\n");
-  CheckpointSummary const summary{model, counters, planner, true, tokenizer.id, 0};
+  CheckpointSummary const summary{model, counters, planner, true, tokenizer.id, 0, tokenizer.data};
   std::int64_t bytes =
       write_text_file(tree.file(kStateFile), state_text(make_state(summary, sums))).bytes;
   for (const auto& [file, sum] : sums) bytes += sum.bytes;
   sync_directory(tree.path());
 
   put_in_place(tree, place_->folder, place_->name);
-  move_latest(place_->folder, place_->name);
-  return {place_->folder + "/" + place_->name, bytes, prune(place_->folder, counters.step, keep)};
+  // From here on it is there, whatever else fails.
+  SavedCheckpoint saved{place_->folder + "/" + place_->name, bytes, {}};
+  try {
+    move_latest(place_->folder, place_->name);
+  } catch (const IoError& error) {
+    saved.warnings.emplace_back(error.what());
+  }
+  std::vector<std::string> const left = prune(place_->folder, counters.step, keep);
+  saved.warnings.insert(saved.warnings.end(), left.begin(), left.end());
+  return saved;
 }
 
 std::vector<std::string> settle_checkpoints(const FoundCheckpoint& found, std::int64_t keep) {

@@ -20,6 +20,8 @@ json field(const json& object, const char* key) {
   return object.is_object() ? object.value(key, json()) : json();
 }
 
+}  // namespace
+
 std::optional<std::uint64_t> parse_hex(const json& value) {
   if (!value.is_string()) return std::nullopt;
   const auto& text = value.get_ref<const std::string&>();
@@ -28,8 +30,6 @@ std::optional<std::uint64_t> parse_hex(const json& value) {
   }
   return std::stoull(text, nullptr, 16);
 }
-
-}  // namespace
 
 std::string state_text(json state) {
   state.erase("checksum");
@@ -51,7 +51,7 @@ std::optional<json> read_state(const std::string& directory) {
   }
   json const format = state.value("format", json());
   if (format != kCheckpointFormat) {
-    throw ConfigError(
+    throw OtherFormat(
         fmt::format("{}: format is {}; accepted: {}", path, format.dump(), kCheckpointFormat));
   }
   return state;

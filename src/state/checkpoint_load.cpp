@@ -1,7 +1,10 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -185,12 +188,42 @@ std::vector<std::string> checkpoint_problems(const std::string& directory) {
   return problems;
 }
 
+namespace {
+
+// What may not be opened is no damage: whoever may, or the file system when it is back, finds it
+// whole. A disk's own failure is.
+void require_readable(const std::string& directory) {
+  std::error_code error;
+  fs::directory_iterator const entries(directory, error);
+  if (error) throw IoError(fmt::format("cannot read {}: {}", directory, error.message()));
+  for (const fs::directory_entry& entry : entries) {
+    if (!entry.is_regular_file(error)) continue;
+    int const fd = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) {
+      ::close(fd);
+    } else if (errno != EIO && errno != ENOENT) {
+      throw_io_error("cannot read", entry.path());
+    }
+  }
+  try {
+    read_state(directory);
+  } catch (const OtherFormat&) {
+    throw;
+  } catch (const ConfigError&) {
+    // Damage, which is told with the rest of it.
+  } catch (const IoError&) {
+  }
+}
+
+}  // namespace
+
 FoundCheckpoint newest_complete(const std::string& run_dir) {
   std::string const folder = run_dir + "/" + kCheckpointFolder;
   FoundCheckpoint found;
   // By number and not by `latest`: a run killed between the two renames has a newer one.
   for (const auto& [step, name] : checkpoints_newest_first(folder)) {
     std::string const directory = folder + "/" + name;
+    require_readable(directory);
     std::vector<std::string> problems = checkpoint_problems(directory);
     if (problems.empty()) {
       found.directory = directory;

@@ -52,6 +52,7 @@ class Run {
   void start();
   void load();
   void take_directory();
+  void settle();
   void open_record();
   void start_planner();
   void show_start();
@@ -80,7 +81,6 @@ class Run {
   Config config_;
   TrainOptions options_;
   RunDirectory directory_;
-  RunLock lock_;  // rank 0's
   RunPlan plan_;
   Script script_;
   std::optional<Cluster> cluster_;

@@ -1,5 +1,6 @@
 // Everything that a run reads, opened and checked before anything is written.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,6 +15,7 @@
 namespace copus {
 
 struct RunInputs {
+  std::unique_ptr<RunLock> lock;  // on rank 0 of a resume: held before its checkpoint is chosen
   std::optional<Loader> train;
   std::optional<EvalSet> val;
   std::optional<HfModel> weights;  // of model.from

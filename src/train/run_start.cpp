@@ -83,23 +83,31 @@ void Run::write_run_event() {
 
 // On rank 0 the folder, held against other processes, with a record to go on with.
 void Run::take_directory() {
-  std::string warning, taken;
-  if (leads()) {
+  std::string taken;
+  if (leads() && !inputs_.lock) {
     make_run_directory(directory_);
-    taken = lock_.take(directory_, options_.resume, warning);
+    inputs_.lock = std::make_unique<RunLock>();
+    taken = inputs_.lock->take(directory_, options_.resume);
   }
   // world: what rank 0 found ends all.
   taken = broadcast_text(world_, taken, 0);
   if (!taken.empty()) throw ConfigError(leads() ? std::vector{taken} : std::vector<std::string>{});
   if (!leads()) return;
   log_.attach_file(directory_.log());
-  if (!warning.empty()) log_.warn(warning);
-  if (!inputs_.checkpoint.directory.empty()) {
-    for (const std::string& line : settle_checkpoints(inputs_.checkpoint, config_.checkpoint.keep))
-      log_.warn(line);
-  } else {
-    start_record(directory_, log_);
-  }
+  if (!inputs_.lock->warning().empty()) log_.warn(inputs_.lock->warning());
+  if (inputs_.checkpoint.directory.empty()) start_record(directory_, log_);
+}
+
+// What an earlier end left undone among the checkpoints, and what the configuration leaves to do.
+void Run::settle() {
+  for (const std::string& line : settle_checkpoints(inputs_.checkpoint, config_.checkpoint.keep))
+    log_.warn(line);
+  std::int64_t const tokens = trainer_.state().counters.tokens;
+  if (tokens > config_.train.tokens)
+    log_.warn(
+        fmt::format("train.tokens {} lies behind the {} tokens of the checkpoint: nothing is "
+                    "left to train",
+                    config_.train.tokens, tokens));
 }
 
 // What rank 0 writes of the run from here on.
@@ -118,7 +126,11 @@ void Run::start() {
   bool const goes_on = !inputs_.checkpoint.directory.empty();
   if (!goes_on) load();
   take_directory();
-  if (goes_on) load();
+  if (goes_on) {
+    load();
+    // Only now: nothing of the folder has changed if the state could not be read.
+    if (leads()) settle();
+  }
   show_start();
   progress_.emplace(config_, flops_per_token(config_.model), machine_.peak_of(plan_.layout),
                     trainer_.state().counters.tokens);

@@ -239,6 +239,43 @@ TEST_CASE(
   for (std::size_t i = 0; i < steps.size(); ++i) CHECK(steps[i]["step"] == i + 1);
 }
 
+TEST_CASE("a resume with another model is refused before any checkpoint or log is touched") {
+  Workspace const here;
+  short_run(here);
+  here.write("small.json", R"({"model": {"family": "llama", "layers": 1, "hidden": 16, "heads": 2,
+    "kv_heads": 2, "ffn": 32, "vocab": 257, "seq_len": 32}, "data": {"train": "data"},
+    "batch": {"sequences": 8}, "train": {"tokens": 1024}, "checkpoint": {"every_tokens": 256},
+    "run_dir": "small"})");
+  REQUIRE(here.copus("train small.json --threads 1").code == 0);
+  std::string const log = here.read("small/log.txt");
+  flip_a_bit(here / "small/checkpoints/step-00000004/model.safetensors", 100);
+  Outcome const refused = here.copus(
+      "train small.json --resume --threads 1 --set checkpoint.keep=1 --set model.hidden=32");
+  INFO(refused.err);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("model.hidden: 32 is not accepted") != std::string::npos);
+  for (const char* name : {"step-00000004", "step-00000003", "step-00000002"})
+    CHECK(here.has(std::string("small/checkpoints/") + name));
+  CHECK(here.read("small/log.txt") == log);
+}
+
+TEST_CASE("a resume says that its data has changed, and that its end lies behind it") {
+  Workspace const here;
+  short_run(here);
+  Outcome const same = here.copus("train c.json --resume --threads 1 --set train.tokens=512");
+  CHECK(same.code == 0);
+  CHECK(same.err.find("not the tokens") == std::string::npos);
+  CHECK(same.err.find("train.tokens 512 lies behind the 1024 tokens") != std::string::npos);
+  here.write("other.txt", std::string(3000, 'a') + std::string(3000, 'b'));
+  std::filesystem::remove_all(here / "data");
+  REQUIRE(here.copus("prepare --tokenizer bytes --out data other.txt").code == 0);
+  Outcome const changed = here.copus("train c.json --resume --threads 1 --set train.tokens=2048");
+  INFO(changed.err);
+  CHECK(changed.code == 0);
+  CHECK(changed.err.find("data.train: not the tokens that run/checkpoints/step-00000004") !=
+        std::string::npos);
+}
+
 TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Workspace const here;
   short_run(here);
@@ -247,6 +284,9 @@ TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Outcome const resumed = here.copus("train c.json --run-dir other --resume");
   CHECK(resumed.code == 2);
   CHECK(here.read("other/config.json") == "hi");
+  std::filesystem::remove(here / "run/metrics.jsonl");
+  std::filesystem::create_directory(here / "run/metrics.jsonl");
+  CHECK(here.copus("train c.json --resume").code == 2);
 }
 
 TEST_CASE("a shard with one flipped bit is named before anything is trained on it") {

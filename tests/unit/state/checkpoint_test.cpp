@@ -325,6 +325,43 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
 }
 
+TEST_CASE("a checkpoint that may not be read is not passed over for an older one") {
+  TempFolder const folder;
+  fs::permissions(folder.path, fs::perms::all);
+  Rank const rank("llama-tied");
+  rank.save(folder.path, 1);
+  std::string const newest = rank.save(folder.path, 2).directory;
+  CHECK(newest_complete(folder.path).directory == newest);
+  // Root may read everything.
+  fs::permissions(newest + "/model.safetensors", fs::perms::none);
+  pid_t const child = ::fork();
+  if (child == 0) {
+    if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(9);
+    try {
+      ::_exit(newest_complete(folder.path).directory.empty() ? 1 : 2);
+    } catch (const IoError& error) {
+      ::_exit(names(error.what(), "model.safetensors") ? 0 : 3);
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+TEST_CASE("a checkpoint that is there under its name counts as saved though `latest` cannot move") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  rank.save(folder.path, 1, 1);
+  fs::remove(folder / "checkpoints/latest");
+  fs::create_directories(folder / "checkpoints/latest/in");
+  SavedCheckpoint const saved = rank.save(folder.path, 2, 1);
+  REQUIRE(saved.warnings.size() == 1);
+  CHECK(names(saved.warnings[0], "latest"));
+  CHECK(newest_complete(folder.path).directory == saved.directory);
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-00000001"));
+  CHECK(leftovers(folder.path) == 0);
+}
+
 TEST_CASE(
     "what a run's end left undone is settled before it goes on: names, `latest`, and `keep`") {
   TempFolder const folder;
