@@ -9,6 +9,7 @@
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/plan/goodput.h"
+#include "plan/plain_layout.h"
 #include "plan/simulated_run.h"
 
 namespace copus {
@@ -16,9 +17,6 @@ namespace {
 
 using detail::Course;
 using detail::CoursePlayer;
-
-// To the planner 0 seconds would mean that no change has been measured yet.
-constexpr double kFree = 1e-12;
 
 // The planner's part of a real run: it measures the noise scale, and its memory is planned for.
 Config acting(const Config& config) {
@@ -46,8 +44,17 @@ std::int64_t steps_to_goal(const Course& course, std::int64_t batch) {
   return steps;
 }
 
-// The steps to the goal are the batch's alone, the seconds of each the candidate's. Of equals the
-// first, which is the plainest.
+// Those that the planner looks at too; where the configuration asks for nothing but layouts with
+// keys that do nothing, all of them.
+std::vector<Candidate> plain_candidates(const Config& config, const Cluster& cluster, int world) {
+  std::vector<Candidate> all = candidates_of(config, cluster, world), plain;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(plain), [](const Candidate& candidate) {
+    return detail::is_plain(candidate.shape.layout);
+  });
+  return plain.empty() ? all : plain;
+}
+
+// The steps to the goal are the batch's alone, the seconds of each the candidate's.
 const Candidate& best_fixed(const Course& course, const std::vector<Candidate>& candidates) {
   std::map<std::int64_t, std::int64_t> steps;
   const Candidate *best = nullptr, *nearest = nullptr;
@@ -115,7 +122,7 @@ Config pinned_to(const Layout& layout, Config config) {
 SimulatedRun adaptive(const Course& course, const Config& config, int world,
                       const Configuration& first, const SimulationRules& rules) {
   PlannerMemory memory;
-  if (rules.switch_seconds) memory.switch_seconds = std::max(kFree, *rules.switch_seconds);
+  if (rules.switch_seconds) memory.switch_seconds = std::max(detail::kFree, *rules.switch_seconds);
   RunPlanner planner(config, course.cluster, world, first, std::move(memory));
   return CoursePlayer(course, first, &planner).play();
 }
@@ -176,7 +183,7 @@ Simulation simulate(const Config& config, const Cluster& cluster, int world,
   Course course{config, cluster, rules.noise};
   Simulation out;
   out.useful_tokens = course.goal = goal_of(course);
-  std::vector<Candidate> const candidates = candidates_of(planned, cluster, world);
+  std::vector<Candidate> const candidates = plain_candidates(planned, cluster, world);
   const Candidate& fixed = best_fixed(course, candidates);
   Configuration const kept{fixed.shape, fixed.batch};
   planned.parallel.recompute = fixed.shape.recompute;

@@ -5,6 +5,13 @@
 #include "copus/parallel/params.h"
 
 namespace copus::detail {
+namespace {
+
+// What the planner is shown: steps of no machine are alike, and a verdict that finds them so takes
+// them for steps that are slow together. Every other one is so much longer, the others shorter.
+constexpr double kLonger = 1.0001;
+
+}  // namespace
 
 double after_step(const Course& course, double before, std::int64_t batch) {
   double const critical = course.noise.at(before).critical_batch;
@@ -27,7 +34,8 @@ SimulatedRun CoursePlayer::play() {
     if (planner_ == nullptr || last) continue;
     measure_noise();
     if (!std::exchange(fresh_, false)) {
-      planner_->observe(present_, step_seconds_, {});
+      planner_->observe(present_, step_seconds_ * (at_.step % 2 == 0 ? kLonger : 1.0 / kLonger),
+                        pace_);
       ++steps_;
     }
     if (pending_ && steps_ >= next_look_) settle();
@@ -45,10 +53,13 @@ SimulatedRun CoursePlayer::play() {
 void CoursePlayer::use(const Configuration& to) {
   const Config& config = course_.config;
   std::int64_t const count = PlanRow{to, {}}.micro_batches();
+  StepCost const cost = step_cost(config.model, to.shape, count, config.train.precision,
+                                  course_.cluster, stage_sizes(config.model, to.shape.layout));
   present_ = to;
-  step_seconds_ = step_cost(config.model, to.shape, count, config.train.precision, course_.cluster,
-                            stage_sizes(config.model, to.shape.layout))
-                      .seconds(count);
+  step_seconds_ = cost.seconds(count);
+  // As StepRecord::pace: not with a single micro-batch, nor with virtual stages.
+  bool const measured = count > 1 && to.shape.layout.virtual_stages == 1;
+  pace_ = measured ? std::optional(cost.beta) : std::nullopt;
 }
 
 void CoursePlayer::step() {
@@ -91,7 +102,8 @@ void CoursePlayer::consult() {
   change(decision.to, decision.cost_seconds, false);
 }
 
-void CoursePlayer::change(const Configuration& to, double seconds, bool rollback) {
+void CoursePlayer::change(const Configuration& to, double booked, bool rollback) {
+  double const seconds = booked > kFree ? booked : 0.0;
   const StepShape &was = present_.shape, &is = to.shape;
   bool const batch_alone = was == is;
   bool const micro_alone =
@@ -103,7 +115,7 @@ void CoursePlayer::change(const Configuration& to, double seconds, bool rollback
   } else {
     ++(micro_alone ? run_.micro_changes : run_.layout_changes);
     if (present_.batch != to.batch) ++run_.batch_changes;
-    planner_->changed(was, is, at_.step, seconds);
+    planner_->changed(was, is, at_.step, booked);
     fresh_ = true;
     steps_ = 0;
     next_look_ = kFirstLook;

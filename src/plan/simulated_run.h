@@ -5,6 +5,9 @@
 
 namespace copus::detail {
 
+// A change that takes no time: to the planner 0 seconds would mean that none has been measured yet.
+inline constexpr double kFree = 1e-12;
+
 // What all policies share.
 struct Course {
   const Config& config;
@@ -28,18 +31,19 @@ class CoursePlayer {
   void measure_noise();
   void note_step();
   void consult();
-  void change(const Configuration& to, double seconds, bool rollback);
+  void change(const Configuration& to, double booked, bool rollback);
   void settle();
 
   const Course& course_;
   RunPlanner* planner_;
   Configuration present_;
   double step_seconds_ = 0.0;  // of present_
+  std::optional<double> pace_;  // seconds between its micro-batches, where a step measures them
   RunPoint at_;
   SimulatedRun run_;
   std::int64_t estimates_ = 0;
   std::optional<GnsReading> reading_;
-  // Of the change that awaits its verdict.
+  // The change that awaits its verdict: what it left, and what the planner booked for it.
   struct Pending {
     Configuration before;
     double seconds = 0.0;
