@@ -51,7 +51,8 @@ int run(int argc, char** argv) {
   copus::add_inspect(app);
   copus::add_generate(app);
   copus::add_bench(app);
-  for (const char* name : {"prepare", "import", "plan", "simulate", "export", "inspect", "generate"}) {
+  for (const char* name :
+       {"prepare", "import", "plan", "simulate", "export", "inspect", "generate"}) {
     app.get_subcommand(name)->preparse_callback(
         [name](std::size_t) { copus::refuse_several_processes(name); });
   }

@@ -63,8 +63,9 @@ PlanInputs plan_inputs(const PlanFlags& flags, std::vector<std::string>& problem
     if (out.world > 0) used = layouts_of(out.config, out.world).ranks;
   });
   if (used > 0 && used < out.world) {
-    out.warnings.push_back(fmt::format("{} of {} ranks stay idle: no legal layout uses more than {}",
-                                       out.world - used, out.world, used));
+    out.warnings.push_back(
+        fmt::format("{} of {} ranks stay idle: no legal layout uses more than {}", out.world - used,
+                    out.world, used));
   }
   return out;
 }

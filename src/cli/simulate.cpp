@@ -66,9 +66,8 @@ void check_flags(const Flags& flags, std::vector<std::string>& problems) {
 void fill_tokens(Config& config, std::vector<std::string>& warnings) {
   if (config.train.tokens > 0) return;
   config.train.tokens = 20 * parameter_count(config.model);
-  warnings.push_back(
-      fmt::format("train.tokens: not given; taken as {}, 20 a parameter",
-                  human_count(static_cast<double>(config.train.tokens))));
+  warnings.push_back(fmt::format("train.tokens: not given; taken as {}, 20 a parameter",
+                                 human_count(static_cast<double>(config.train.tokens))));
 }
 
 // From a quarter of batch.sequences to twice it, as the square root of progress in its long run.
@@ -82,9 +81,9 @@ std::string assumed_curve(const Config& config) {
 void warn_of_inputs(const Config& config, const NoiseCurve& curve, double goal,
                     std::vector<std::string>& warnings) {
   if (batches_of(config.batch).size() == 1) {
-    warnings.push_back(fmt::format(
-        "batch.min, batch.max: not given, or equal; every policy keeps batch {}",
-        config.batch.sequences));
+    warnings.push_back(
+        fmt::format("batch.min, batch.max: not given, or equal; every policy keeps batch {}",
+                    config.batch.sequences));
   }
   if (curve.end() && *curve.end() < goal) {
     warnings.push_back(fmt::format(
@@ -107,9 +106,8 @@ void run_simulate(const Flags& flags) {
   std::string const noise = assumed ? assumed_curve(config) : flags.noise;
   std::optional<NoiseCurve> curve;
   if (is_recorded(flags)) {
-    collect(problems, [&] {
-      curve = recorded_curve(config, noise.substr(std::string(kRecorded).size()));
-    });
+    collect(problems,
+            [&] { curve = recorded_curve(config, noise.substr(std::string(kRecorded).size())); });
   }
   if (!problems.empty()) throw ConfigError(problems);
   if (!curve) {
@@ -120,8 +118,8 @@ void run_simulate(const Flags& flags) {
   warn_of_inputs(config, *curve, simulation.useful_tokens, inputs.warnings);
   if (assumed) inputs.warnings.push_back(fmt::format("--noise: not given; taken as {}", noise));
   for (const std::string& warning : inputs.warnings) say_warning(warning);
-  SimulateReport const report{config, inputs.cluster, inputs.world, noise,
-                              assumed, *curve,        simulation};
+  SimulateReport const report{config,  inputs.cluster, inputs.world, noise,
+                              assumed, *curve,         simulation};
   if (!flags.out.empty()) write_simulation(flags.out, report);
   if (flags.json) {
     fmt::print("{}\n", as_json(report).dump());
@@ -159,7 +157,8 @@ void add_simulate(CLI::App& app) {
   command->footer(
       "All policies go on until they have made the progress that train.tokens make at "
       "batch.sequences.\n"
-      "Example:\n  copus simulate configs/clusters/llama-2-7b-32xh100.json --set batch.min=64 --set "
+      "Example:\n  copus simulate configs/clusters/llama-2-7b-32xh100.json --set batch.min=64 "
+      "--set "
       "batch.max=2048 --set train.tokens=100B --noise power:64,2B,0.5");
   command->callback([flags] { run_simulate(*flags); });
 }

@@ -72,8 +72,8 @@ void check_directory_is_free(const std::string& path) {
     fs::file_status const status = fs::status(above, error);
     if (fs::is_directory(status)) return;
     if (fs::exists(status)) {
-      throw ConfigError(fmt::format("--out: {} cannot lie in {}, which is no directory", path,
-                                    above.string()));
+      throw ConfigError(
+          fmt::format("--out: {} cannot lie in {}, which is no directory", path, above.string()));
     }
   }
 }

@@ -101,20 +101,19 @@ void print_title(const SimulateReport& report) {
 
 void print_row(const SimulateReport& report, Policy policy) {
   const SimulatedRun& run = report.simulation.run(policy);
-  fmt::print("{:<15}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>8.1f}{:>8}{:>7}{:>8}{:>9}\n",
-             name_of(policy), human_duration(run.end.seconds),
-             policy == Policy::fixed
-                 ? "-"
-                 : fmt::format("{:+.1f} %", 100.0 * (speedup(report, run) - 1.0)),
-             human_count(static_cast<double>(run.end.tokens)), run.end.step,
-             human_count(mean_batch(report, run)), human_count(tokens_per_second(run)),
-             100.0 * run.mfu, run.batch_changes, run.micro_changes, run.layout_changes,
-             human_duration(run.switch_seconds));
+  fmt::print(
+      "{:<15}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>8.1f}{:>8}{:>7}{:>8}{:>9}\n", name_of(policy),
+      human_duration(run.end.seconds),
+      policy == Policy::fixed ? "-"
+                              : fmt::format("{:+.1f} %", 100.0 * (speedup(report, run) - 1.0)),
+      human_count(static_cast<double>(run.end.tokens)), run.end.step,
+      human_count(mean_batch(report, run)), human_count(tokens_per_second(run)), 100.0 * run.mfu,
+      run.batch_changes, run.micro_changes, run.layout_changes, human_duration(run.switch_seconds));
 }
 
 std::string where(const RunPoint& at) {
-  return fmt::format("step {}, {} tokens, {}", at.step,
-                     human_count(static_cast<double>(at.tokens)), human_duration(at.seconds));
+  return fmt::format("step {}, {} tokens, {}", at.step, human_count(static_cast<double>(at.tokens)),
+                     human_duration(at.seconds));
 }
 
 struct ChangePrinter {
@@ -170,8 +169,8 @@ json as_json(const SimulateReport& report) {
 void print_table(const SimulateReport& report) {
   print_title(report);
   fmt::print("{:<15}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>8}{:>8}{:>7}{:>8}{:>9}\n", "policy", "time",
-             "gain", "tokens", "steps", "batch", "tokens/s", "MFU %", "batches", "micros", "layouts",
-             "lost");
+             "gain", "tokens", "steps", "batch", "tokens/s", "MFU %", "batches", "micros",
+             "layouts", "lost");
   for (Policy policy : kPolicies) print_row(report, policy);
   fmt::print(
       "batch: mean; batches, micros, layouts: changes of each; lost: to changes of layout and "

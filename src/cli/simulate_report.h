@@ -12,7 +12,7 @@ struct SimulateReport {
   const Config& config;
   const Cluster& cluster;
   int world = 1;
-  std::string noise;   // as it was asked for
+  std::string noise;     // as it was asked for
   bool assumed = false;  // nobody asked for it
   const NoiseCurve& curve;
   const Simulation& simulation;

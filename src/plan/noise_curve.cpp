@@ -29,8 +29,7 @@ NoiseCurve::NoiseCurve(std::vector<NoisePoint> points) : points_(std::move(point
 
 NoisePoint NoiseCurve::at(double useful_tokens) const {
   if (law_) {
-    double const value =
-        law_->start * std::pow(1.0 + useful_tokens / law_->tokens, law_->exponent);
+    double const value = law_->start * std::pow(1.0 + useful_tokens / law_->tokens, law_->exponent);
     return {useful_tokens, value, value / (1.0 + error_), value * (1.0 + error_)};
   }
   auto const after = std::upper_bound(

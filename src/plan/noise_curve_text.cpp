@@ -112,9 +112,10 @@ NoiseCurve pairs(const std::string& text, double error, const std::string& key) 
     }
     double const at = read.tokens(parts[0], 0), value = read.noise_scale(parts[1]);
     if (!points.empty() && at <= points.back().useful_tokens) {
-      read.refuse(fmt::format("{}: \"{}\" does not come after the point before it; it takes "
-                              "tokens in ascending order",
-                              key, pair));
+      read.refuse(
+          fmt::format("{}: \"{}\" does not come after the point before it; it takes "
+                      "tokens in ascending order",
+                      key, pair));
     }
     points.push_back({at, value, value / (1.0 + error), value * (1.0 + error)});
   }
@@ -196,8 +197,8 @@ NoiseCurve recorded_noise_curve(const Config& config, const std::string& metrics
   NoisePoint latest = *first->noise;  // also of the steps before it
   double before = 0.0;
   for (const Recorded& step : steps) {
-    latest.useful_tokens += (step.tokens - before) *
-                            useful_per_token(config, step.batch, latest.critical_batch);
+    latest.useful_tokens +=
+        (step.tokens - before) * useful_per_token(config, step.batch, latest.critical_batch);
     before = step.tokens;
     if (!step.noise) continue;
     double const at = latest.useful_tokens;

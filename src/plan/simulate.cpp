@@ -48,9 +48,8 @@ std::int64_t steps_to_goal(const Course& course, std::int64_t batch) {
 // keys that do nothing, all of them.
 std::vector<Candidate> plain_candidates(const Config& config, const Cluster& cluster, int world) {
   std::vector<Candidate> all = candidates_of(config, cluster, world), plain;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(plain), [](const Candidate& candidate) {
-    return detail::is_plain(candidate.shape.layout);
-  });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(plain),
+               [](const Candidate& candidate) { return detail::is_plain(candidate.shape.layout); });
   return plain.empty() ? all : plain;
 }
 
@@ -61,8 +60,8 @@ const Candidate& best_fixed(const Course& course, const std::vector<Candidate>& 
   double least = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) {
     if (!candidate.feasible) {
-      bool const less = nearest == nullptr ||
-                        candidate.memory.plan.total() < nearest->memory.plan.total();
+      bool const less =
+          nearest == nullptr || candidate.memory.plan.total() < nearest->memory.plan.total();
       if (less) nearest = &candidate;
       continue;
     }
@@ -150,9 +149,10 @@ std::vector<std::string> simulation_problems(const Config& config) {
   std::vector<std::string> problems;
   auto const refuse = [&](bool asked, const char* key, const char* accepted) {
     if (asked) {
-      problems.push_back(fmt::format("{}: is not played by simulate, whose batches and layouts "
-                                     "are its policies'; it takes {} here",
-                                     key, accepted));
+      problems.push_back(
+          fmt::format("{}: is not played by simulate, whose batches and layouts "
+                      "are its policies'; it takes {} here",
+                      key, accepted));
     }
   };
   refuse(!config.batch.schedule.empty(), "batch.schedule",

@@ -106,8 +106,7 @@ void CoursePlayer::change(const Configuration& to, double booked, bool rollback)
   double const seconds = booked > kFree ? booked : 0.0;
   const StepShape &was = present_.shape, &is = to.shape;
   bool const batch_alone = was == is;
-  bool const micro_alone =
-      !batch_alone && was.layout == is.layout && was.recompute == is.recompute;
+  bool const micro_alone = !batch_alone && was.layout == is.layout && was.recompute == is.recompute;
   run_.events.emplace_back(SimulatedSwitch{at_, batch_alone ? Change::batch : Change::layout,
                                            micro_alone, rollback, present_, to, seconds});
   if (batch_alone) {

@@ -37,7 +37,7 @@ class CoursePlayer {
   const Course& course_;
   RunPlanner* planner_;
   Configuration present_;
-  double step_seconds_ = 0.0;  // of present_
+  double step_seconds_ = 0.0;   // of present_
   std::optional<double> pace_;  // seconds between its micro-batches, where a step measures them
   RunPoint at_;
   SimulatedRun run_;

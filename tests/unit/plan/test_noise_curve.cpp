@@ -106,7 +106,8 @@ TEST_CASE("every mistake of a curve is named, with what it takes") {
 
 TEST_CASE("a recording that says nothing, or is none, is refused by its name and line") {
   CHECK_THAT(recorded_refusal(""), Catch::Contains("m.jsonl: has no noise scale"));
-  CHECK_THAT(recorded_refusal("{\"event\": \"run\"}\n[\n"), Catch::Contains("m.jsonl:2: not a line"));
+  CHECK_THAT(recorded_refusal("{\"event\": \"run\"}\n[\n"),
+             Catch::Contains("m.jsonl:2: not a line"));
   CHECK_THAT(recorded_refusal("{\"tokens\": 5}\n"), Catch::Contains("m.jsonl:1: not a line"));
   CHECK_THAT(recorded_refusal("7\n"), Catch::Contains("m.jsonl:1: not a line"));
   CHECK_THAT(recorded_refusal("{\"tokens\": 5, \"batch\": 4}\n{\"tokens\": 5, \"batch\": 4}\n"),

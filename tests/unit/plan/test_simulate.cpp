@@ -44,8 +44,8 @@ Simulation simulated(const Config& config, const NoiseCurve& noise,
 }
 
 NoiseCurve constant(double critical_batch) {
-  return NoiseCurve(std::vector<NoisePoint>{
-      {0.0, critical_batch, critical_batch / 1.1, critical_batch * 1.1}});
+  return NoiseCurve(
+      std::vector<NoisePoint>{{0.0, critical_batch, critical_batch / 1.1, critical_batch * 1.1}});
 }
 // From `start` to a hundred times that in the course of 1B useful tokens.
 NoiseCurve rising(double start) {
@@ -155,9 +155,9 @@ TEST_CASE("a rising noise scale makes the batch grow, and never shrink") {
 
 TEST_CASE("a falling noise scale makes the batch shrink") {
   Config const config = small_run();
-  Simulation const s =
-      simulated(config, NoiseCurve(std::vector<NoisePoint>{{0.0, 4000.0, 3800.0, 4200.0},
-                                                           {4e8, 50.0, 45.0, 55.0}}));
+  Simulation const s = simulated(
+      config,
+      NoiseCurve(std::vector<NoisePoint>{{0.0, 4000.0, 3800.0, 4200.0}, {4e8, 50.0, 45.0, 55.0}}));
   CHECK(s.adaptive_batch.last.batch < s.adaptive_batch.first.batch);
   CHECK(s.co_adaptive.last.batch < s.co_adaptive.first.batch);
 }
@@ -287,6 +287,23 @@ TEST_CASE("calibration and noise scale are one number to progress and planner al
   CHECK(calibrated.useful_tokens == Approx(plain.useful_tokens));
   CHECK(calibrated.co_adaptive.end.seconds == Approx(plain.co_adaptive.end.seconds));
   CHECK(calibrated.co_adaptive.last == plain.co_adaptive.last);
+}
+
+TEST_CASE("under every objective the goal is reached, and no layout has a key that does nothing") {
+  Config config = small_run();
+  config.batch_rule.lr = LrRule::sqrt;
+  for (Objective objective : {Objective::plain, Objective::sqrt_lr, Objective::normalized}) {
+    config.adapt.objective = objective;
+    Simulation const s = simulated(config, rising(20.0));
+    for (const SimulatedRun* run : runs_of(s)) {
+      CHECK(run->end.useful_tokens >= s.useful_tokens);
+      for (const Configuration& c : {run->first, run->last}) {
+        const Layout& layout = c.shape.layout;
+        CHECK((layout.pp > 1 || layout.virtual_stages == 1));
+        CHECK((layout.tp > 1 || !layout.sequence_parallel));
+      }
+    }
+  }
 }
 
 TEST_CASE("with one batch to choose from, only layouts are chosen") {
