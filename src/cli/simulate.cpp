@@ -122,7 +122,7 @@ void run_simulate(const Flags& flags) {
                               assumed, *curve,         simulation};
   if (!flags.out.empty()) write_simulation(flags.out, report);
   if (flags.json) {
-    fmt::print("{}\n", as_json(report).dump());
+    fmt::print("{}", text_of(as_json(report), -1));
   } else {
     print_table(report);
   }

@@ -82,7 +82,7 @@ void write_simulation(const std::string& path, const SimulateReport& report) {
   fs::path const real = real_path(path);
   Parents parents(real);
   TemporaryTree tree(real.string() + ".partial", TemporaryTree::Name::unused);
-  write_text_file(tree.file("summary.json"), as_json(report).dump(2) + "\n");
+  write_text_file(tree.file("summary.json"), text_of(as_json(report), 2));
   for (Policy policy : {Policy::fixed, Policy::adaptive_batch, Policy::co_adaptive}) {
     write_text_file(tree.file(fmt::format("{}.jsonl", name_of(policy))),
                     record_of(report.simulation.run(policy)));

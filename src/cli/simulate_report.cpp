@@ -166,6 +166,10 @@ json as_json(const SimulateReport& report) {
           {"policies", std::move(policies)}};
 }
 
+std::string text_of(const json& document, int indent) {
+  return document.dump(indent, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
 void print_table(const SimulateReport& report) {
   print_title(report);
   fmt::print("{:<15}{:>9}{:>9}{:>9}{:>9}{:>9}{:>11}{:>8}{:>8}{:>7}{:>8}{:>9}\n", "policy", "time",

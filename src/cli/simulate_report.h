@@ -19,6 +19,8 @@ struct SimulateReport {
 };
 
 nlohmann::json as_json(const SimulateReport& report);
+// Its text; names of files in it need not be UTF-8. `indent` as nlohmann's dump.
+std::string text_of(const nlohmann::json& document, int indent);
 void print_table(const SimulateReport& report);
 
 // Lines like those of a run's metrics.jsonl: steps, and `decision`, `reshard` and `verify` events.

@@ -260,6 +260,21 @@ TEST_CASE("the learning rate's warm-up holds whatever runs there") {
   }
 }
 
+TEST_CASE("before the eighth estimate of the noise scale no batch changes") {
+  Config config = small_run();
+  config.gns.every_steps = 50;
+  // Where it begins is best for 20 sequences alone, and all decisions see 5000.
+  Simulation const s = simulated(config, jump(1e5), 0.0);
+  std::vector<SimulatedDecision> const decisions = all<SimulatedDecision>(s.adaptive_batch);
+  for (const SimulatedDecision& d : decisions) {
+    bool const few = d.decision.reason.find("too few estimates so far") != std::string::npos ||
+                     d.decision.reason.find("not measured yet") != std::string::npos;
+    CHECK(few == (d.at.step < 8 * 50));
+    if (few) CHECK(d.decision.to.batch == d.decision.from.batch);
+  }
+  CHECK(s.adaptive_batch.batch_changes >= 1);
+}
+
 TEST_CASE("a noise scale that nobody could tell from anything leaves the batch as it was") {
   Config const config = small_run();
   Simulation const s = simulated(config, NoiseCurve(PowerLaw{20.0, 1e6, 2.0 / 3.0}, 1e6));
