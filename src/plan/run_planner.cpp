@@ -5,6 +5,7 @@
 
 #include "copus/core/config_io.h"
 #include "copus/parallel/params.h"
+#include "plan/plain_layout.h"
 
 namespace copus {
 namespace {
@@ -16,12 +17,6 @@ Config planning_config(const Config& config) {
   if (out.batch.min == 0) out.batch.min = out.batch.sequences;
   if (out.batch.max == 0) out.batch.max = std::max(out.batch.min, out.batch.sequences);
   return out;
-}
-
-// Keys that do nothing make two names for one layout.
-bool is_plain(const Layout& layout) {
-  return (layout.pp > 1 || layout.virtual_stages == 1) &&
-         (layout.tp > 1 || !layout.sequence_parallel);
 }
 
 // The batches of a schedule come whatever is chosen.
@@ -58,7 +53,7 @@ PlanTable planned_rows(const Config& given, const Cluster& cluster, int world) {
     const StepShape& shape = row.configuration.shape;
     // A single micro-batch in all would leave the run without a noise scale to go on by.
     bool const sees = has_estimate(shape.layout.dp, row.micro_batches());
-    if (sees && is_plain(shape.layout) && takes_schedule(config, shape))
+    if (sees && detail::is_plain(shape.layout) && takes_schedule(config, shape))
       rows.push_back(std::move(row));
   }
   return rows;
