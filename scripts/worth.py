@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -173,6 +174,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a small version of everything, to see that it works")
     parser.add_argument("--copus", default=os.path.join(ROOT, "build", "copus"))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # past the runs' own end
     os.chdir(ROOT)
     settings = dict(QUICK if options.quick else FULL)
     if options.target:

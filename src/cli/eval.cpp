@@ -17,6 +17,7 @@
 #include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/core/log.h"
+#include "copus/core/printable.h"
 #include "copus/core/units.h"
 #include "copus/state/checkpoint.h"
 #include "copus/state/hf.h"
@@ -59,6 +60,15 @@ ModelConfig model_of(const EvalFlags& flags) {
   return model;
 }
 
+// Another tokenizer's ids mean other text: their loss would be that of noise.
+void require_same_tokenizer(const EvalFlags& flags, const std::string& of_data) {
+  std::string const of_model = tokenizer_of(flags.checkpoint);
+  if (of_model.empty() || of_model == of_data) return;
+  throw ConfigError(fmt::format("--data {}: tokenizer \"{}\" is not accepted; {} has \"{}\"",
+                                flags.data, printable_line(of_data), flags.checkpoint,
+                                printable_line(of_model)));
+}
+
 void evaluate_on(Communicator& world, const RankShare& share, const EvalFlags& flags) {
   bool const leads = world.rank() == 0;
   Log log(world.rank(), leads);
@@ -71,6 +81,7 @@ void evaluate_on(Communicator& world, const RankShare& share, const EvalFlags& f
                  log);
     if (data->tokens() == 0)
       throw ConfigError(fmt::format("--data {}: holds no token to predict", flags.data));
+    require_same_tokenizer(flags, data->summary().front().tokenizer);
   } catch (const ConfigError& e) {
     mistakes = e.problems();
   }

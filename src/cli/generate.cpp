@@ -36,12 +36,11 @@ struct GenerateFlags {
 std::string tokenizer_name(const GenerateFlags& flags) {
   if (!flags.tokenizer.empty()) return flags.tokenizer;
   namespace fs = std::filesystem;
-  std::string name;
-  if (fs::exists(flags.checkpoint + "/state.json"))
-    name = read_checkpoint_summary(flags.checkpoint).tokenizer;
+  std::string const name = tokenizer_of(flags.checkpoint);
   if (!name.empty()) return name;
+  std::error_code ignored;
   for (const char* file : {"tokenizer.json", "vocab.json", "tokenizer.model"}) {
-    if (fs::exists(flags.checkpoint + "/" + file)) {
+    if (fs::exists(flags.checkpoint + "/" + file, ignored)) {
       throw ConfigError(fmt::format(
           "{}: its tokenizer ({}) cannot be used in this version; accepted: checkpoints of models "
           "trained on the \"bytes\" tokenizer",

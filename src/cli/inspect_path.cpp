@@ -145,7 +145,8 @@ bool begins_with_magic(const std::string& path) {
 }
 
 json directory_document(const std::string& path) {
-  auto const has = [&](const char* name) { return fs::exists(path + "/" + name); };
+  std::error_code ignored;
+  auto const has = [&](const char* name) { return fs::exists(path + "/" + name, ignored); };
   if (has("metrics.jsonl")) return inspect_run(path);
   if (has("state.json") || has("config.json") || has("model.safetensors") ||
       has("model.safetensors.index.json")) {

@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -34,6 +38,14 @@ void fill_standard_streams() {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) == -1) open("/dev/null", O_RDWR);
   }
+}
+
+// All at once, but an index of a million files that are not there has had its say after some.
+void say_problems(const std::vector<std::string>& problems) {
+  constexpr std::size_t kMost = 200;
+  for (std::size_t i = 0; i < std::min(kMost, problems.size()); ++i) copus::say_error(problems[i]);
+  if (problems.size() > kMost)
+    copus::say_error(fmt::format("and {} more", problems.size() - kMost));
 }
 
 int run(int argc, char** argv) {
@@ -81,8 +93,11 @@ int main(int argc, char** argv) {
   } catch (const copus::Stopped&) {
     return kStopped;
   } catch (const copus::ConfigError& e) {
-    for (const std::string& problem : e.problems()) copus::say_error(problem);
+    say_problems(e.problems());
     return kMistake;
+  } catch (const std::filesystem::filesystem_error& e) {
+    copus::say_error(fmt::format("{}: {}", e.path1().string(), e.code().message()));
+    return kFailed;
   } catch (const std::bad_alloc& e) {
     copus::say_error(fmt::format("out of memory ({})", e.what()));
     return kFailed;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 
 namespace copus::detail {
 namespace {
@@ -100,6 +101,11 @@ ShardHeader decode_header(std::span<const std::byte> file, const std::string& pa
   }
   h.tokenizer.assign(reinterpret_cast<const char*>(file.data()) + kFixedHeaderBytes,
                      static_cast<std::size_t>(id_bytes));
+  // It stands in every checkpoint of a run on these tokens.
+  if (h.tokenizer.empty() || printable_line(h.tokenizer) != h.tokenizer) {
+    refuse(path,
+           fmt::format("its header is damaged: tokenizer id \"{}\"", printable_line(h.tokenizer)));
+  }
   check_sizes(h, file_bytes, offset, path);
   return h;
 }

@@ -43,7 +43,8 @@ void remove_checkpoint(const std::string& path) {
 void put_in_place(TemporaryTree& tree, const std::string& folder, const std::string& name) {
   std::string const final_path = folder + "/" + name;
   std::error_code error;
-  if (!fs::exists(final_path, error)) {
+  // A link that leads nowhere has the name too.
+  if (!fs::exists(fs::symlink_status(final_path, error))) {
     rename_path(tree.path(), final_path);
     tree.keep();
   } else if (::renameat2(AT_FDCWD, tree.path().c_str(), AT_FDCWD, final_path.c_str(),

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <type_traits>
 
 #include "copus/core/config_io.h"
@@ -225,9 +223,14 @@ void require_same_model(const std::string& directory, const ModelConfig& model) 
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
+std::string tokenizer_of(const std::string& directory) {
+  if (!is_there(directory + "/" + kStateFile)) return "";
+  FileSums sums;
+  return parse_state(directory, sums).tokenizer;
+}
+
 void check_small_files(const std::string& directory) {
-  std::error_code error;
-  if (!std::filesystem::exists(directory + "/" + kStateFile, error)) return;
+  if (!is_there(directory + "/" + kStateFile)) return;
   FileSums sums;
   parse_state(directory, sums);
   std::vector<std::string> problems;

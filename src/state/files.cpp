@@ -204,6 +204,11 @@ void sync_directory(const std::string& path) {
   if (::fsync(fd) != 0 && errno != EINVAL) throw_io_error("cannot sync", path);
 }
 
+bool is_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
 bool is_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;

@@ -59,6 +59,9 @@ FileSum copy_file(const std::string& from, const std::string& to);
 // The file has the old text or the new one, whole, whatever happens meanwhile. Throws IoError.
 void replace_text_file(const std::string& path, std::string_view text);
 
+// Whether there is something of that name. What stands in the way of looking (a loop of links, a
+// name that is too long) counts as no.
+bool is_there(const std::string& path);
 // Whether a name that was read somewhere is one of a file beside it, and no path.
 bool is_file_name(std::string_view name);
 

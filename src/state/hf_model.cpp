@@ -100,7 +100,7 @@ void open_index(Opened& out, const ModelConfig& model, const FileSums& sums, Dep
   }
   std::vector<std::string> missing;
   for (const std::string& name : names) {
-    if (!fs::exists(out.directory + "/" + name)) {
+    if (!is_there(out.directory + "/" + name)) {
       missing.push_back(
           fmt::format("{}/{}: missing, and {} names it", out.directory, name, kIndexFile));
     }
@@ -115,9 +115,9 @@ Opened open_files(const std::string& directory, const ModelConfig& model, Depth 
   out.directory = directory;
   FileSums sums;
   if (auto const state = read_state(directory)) sums = file_sums(*state, directory);
-  if (fs::exists(directory + "/" + kSingleFile)) {
+  if (is_there(directory + "/" + kSingleFile)) {
     open_file(out, kSingleFile, sums, depth);
-  } else if (fs::exists(directory + "/" + kIndexFile)) {
+  } else if (is_there(directory + "/" + kIndexFile)) {
     open_index(out, model, sums, depth);
   } else {
     throw ConfigError(

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
+#include <unordered_set>
+#include <utility>
 
 #include "copus/core/error.h"
 #include "copus/state/hf.h"
@@ -16,21 +18,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs `body` and notes what it throws, once: several readers meet the same damage.
-template <class Body>
-void note(std::vector<std::string>& problems, Body body) {
-  auto const add = [&](const std::string& problem) {
-    if (std::find(problems.begin(), problems.end(), problem) == problems.end())
-      problems.push_back(problem);
-  };
-  try {
-    body();
-  } catch (const ConfigError& error) {
-    for (const std::string& problem : error.problems()) add(problem);
-  } catch (const IoError& error) {
-    add(error.what());
+// What several readers find, each thing once: they meet the same damage.
+class Findings {
+ public:
+  // Runs `body` and notes what it throws.
+  template <class Body>
+  void note(Body body) {
+    try {
+      body();
+    } catch (const ConfigError& error) {
+      add(error.problems());
+    } catch (const IoError& error) {
+      add({error.what()});
+    }
   }
-}
+  void add(const std::vector<std::string>& problems) {
+    for (const std::string& problem : problems)
+      if (seen_.insert(problem).second) list_.push_back(problem);
+  }
+  bool empty() const { return list_.empty(); }
+  std::vector<std::string> take() { return std::move(list_); }
+
+ private:
+  std::vector<std::string> list_;
+  std::unordered_set<std::string> seen_;
+};
 
 std::vector<std::string> tensor_files(const std::string& directory) {
   std::vector<std::string> names;
@@ -61,29 +73,31 @@ std::vector<StoredTensor> stored_tensors(const std::string& path) {
 
 ModelReport inspect_model(const std::string& directory) {
   ModelReport report;
+  Findings found;
   std::error_code error;
   report.checkpoint = fs::exists(directory + "/" + kStateFile, error);
   if (report.checkpoint) {
-    report.problems = checkpoint_problems(directory);
-    note(report.problems, [&] {
+    found.add(checkpoint_problems(directory));
+    found.note([&] {
       FileSums sums;
       report.summary = parse_state(directory, sums);
       report.format = kCheckpointFormat;
     });
   }
-  note(report.problems, [&] { report.model = read_hf_config(directory); });
+  found.note([&] { report.model = read_hf_config(directory); });
   // Whether the tensors are the model's; a damaged file has been named by now.
-  if (report.model && report.problems.empty()) {
-    note(report.problems, [&] { HfModel(directory, *report.model, Depth::sizes); });
+  if (report.model && found.empty()) {
+    found.note([&] { HfModel(directory, *report.model, Depth::sizes); });
   }
   for (const std::string& name : tensor_files(directory)) {
-    note(report.problems, [&] {
+    found.note([&] {
       for (StoredTensor& tensor : stored_tensors(directory + "/" + name)) {
         report.bytes += tensor.bytes;
         report.tensors.push_back(std::move(tensor));
       }
     });
   }
+  report.problems = found.take();
   return report;
 }
 
@@ -93,8 +107,8 @@ std::vector<RunCheckpoint> inspect_run_checkpoints(const std::string& run_dir) {
   for (const auto& [step, name] : checkpoints_newest_first(folder)) {
     RunCheckpoint checkpoint{step, folder + "/" + name, 0, {}};
     checkpoint.problems = checkpoint_problems(checkpoint.path);
-    std::vector<std::string> ignored;
-    note(ignored, [&] { checkpoint.bytes = read_checkpoint_summary(checkpoint.path).bytes; });
+    Findings ignored;
+    ignored.note([&] { checkpoint.bytes = read_checkpoint_summary(checkpoint.path).bytes; });
     found.push_back(std::move(checkpoint));
   }
   return found;

@@ -113,7 +113,7 @@ CheckpointSummary copy_model(const std::string& source, const std::string& out, 
       tree.file("config.json"), config_of_copy(summary.model, source, dtype).dump(2) + "\n");
   for (const char* name : kCompanions) {
     std::string const from = source + "/" + name;
-    if (fs::exists(from)) sums[name] = copy_file(from, tree.file(name));
+    if (is_there(from)) sums[name] = copy_file(from, tree.file(name));
   }
   for (const auto& [name, sum] : sums) summary.bytes += sum.bytes;
   finish(tree, summary, sums);

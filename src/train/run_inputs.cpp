@@ -11,6 +11,7 @@
 #include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/core/printable.h"
 #include "copus/data/tokenizer.h"
 #include "state/files.h"
 #include "train/metrics_record.h"
@@ -57,11 +58,23 @@ FoundCheckpoint find_checkpoint(const RunDirectory& run, Log& log,
   return found;
 }
 
+// Ids of another tokenizer mean other text, whatever their hash.
+void require_same_tokenizer(const RunInputs& inputs, const std::string& of,
+                            const std::string& tokenizer) {
+  if (!inputs.train || tokenizer.empty()) return;
+  const std::string& present = inputs.train->summary().front().tokenizer;
+  if (present == tokenizer) return;
+  throw ConfigError(fmt::format("data.train: tokenizer \"{}\" is not accepted; {} has \"{}\"",
+                                printable_line(present), of, printable_line(tokenizer)));
+}
+
 // Before anything is written: a checkpoint of another model is refused. Other data may be meant.
 void compare(const RunInputs& inputs, const Config& config, Log& log) {
   const std::string& directory = inputs.checkpoint.directory;
   require_same_model(directory, config.model);
-  std::uint64_t const stored = read_checkpoint_summary(directory).data;
+  CheckpointSummary const summary = read_checkpoint_summary(directory);
+  std::uint64_t const stored = summary.data;
+  require_same_tokenizer(inputs, directory, summary.tokenizer);
   if (inputs.train && stored != 0 && stored != inputs.train->identity())
     log.warn(fmt::format(
         "data.train: not the tokens that {} was trained on: from here on samples are those of the "
@@ -107,6 +120,10 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
     inputs.val.emplace(config.data.val, config.model.seq_len, config.model.vocab,
                        config.train.eval_tokens, "val-", log);
   });
+  if (inputs.val && !inputs.val->summary().empty())
+    collect([&] {
+      require_same_tokenizer(inputs, "data.val", inputs.val->summary().front().tokenizer);
+    });
   if (resume) {
     Stopwatch const watch(inputs.check_seconds);
     bool found = directory.empty();

@@ -1,4 +1,5 @@
 // What a user does wrong: exit code 2, every mistake at once, nothing written.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "support/command.h"
@@ -168,6 +169,22 @@ TEST_CASE("a run that could not be written or held in memory is refused before a
   CHECK(scheduled.err.find("batch.schedule: the token ids of 1000000000") != std::string::npos);
   CHECK_FALSE(here.has("run"));
   CHECK(here.copus("train c.json --threads 1").code == 0);
+}
+
+TEST_CASE("of very many mistakes the first are told, and how many there are") {
+  Workspace const here;
+  std::filesystem::create_directory(here / "hf");
+  here.write("hf/config.json", R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8,
+    "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 9})");
+  std::string map;
+  for (int i = 0; i < 1000; ++i)
+    map += std::string(i > 0 ? "," : "") + "\"t" + std::to_string(i) + "\": \"f" +
+           std::to_string(i) + "\"";
+  here.write("hf/model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+  Outcome const refused = here.copus("import hf --out out");
+  CHECK(refused.code == 2);
+  CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 201);
+  CHECK(refused.err.find("and 800 more") != std::string::npos);
 }
 
 TEST_CASE("the exit code tells also where nothing can be printed") {

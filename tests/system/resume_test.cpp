@@ -276,6 +276,31 @@ TEST_CASE("a resume says that its data has changed, and that its end lies behind
         std::string::npos);
 }
 
+TEST_CASE(
+    "ids of another tokenizer are refused: by a resume, beside other ids, and in an evaluation") {
+  Workspace const here;
+  short_run(here);
+  std::string const shard = here.read("data/train-00000.bin");
+  std::size_t const id = shard.find("bytes");
+  REQUIRE(id != std::string::npos);
+  std::filesystem::create_directory(here / "other");
+  here.write("other/train-00000.bin", std::string(shard).replace(id, 5, "bytez"));
+  std::string const log = here.read("run/log.txt");
+  for (const char* command :
+       {"train c.json --resume --set data.train=other --set train.tokens=2048",
+        "train c.json --run-dir new --set data.val=other/train-00000.bin",
+        "eval run/checkpoints/latest --data other"}) {
+    CAPTURE(command);
+    Outcome const refused = here.copus(command);
+    INFO(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(refused.err.find("\"bytez\"") != std::string::npos);
+    CHECK(refused.err.find("\"bytes\"") != std::string::npos);
+  }
+  CHECK_FALSE(here.has("new"));
+  CHECK(here.read("run/log.txt") == log);
+}
+
 TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Workspace const here;
   short_run(here);

@@ -78,6 +78,9 @@ CheckpointSummary read_checkpoint_summary(const std::string& directory);
 // Throws ConfigError with each size in which its model is not this one.
 void require_same_model(const std::string& directory, const ModelConfig& model);
 
+// The tokenizer a directory's state.json names; empty where it has none, or it is unknown.
+std::string tokenizer_of(const std::string& directory);
+
 // Everything that makes a checkpoint unusable, each file read and compared with its checksum.
 // Empty: complete.
 std::vector<std::string> checkpoint_problems(const std::string& directory);

@@ -142,6 +142,22 @@ TEST_CASE("a hostile header is refused before anything it claims is read") {
   CHECK(refused(patched(patched(good, 48, std::uint32_t{4160}), 52, std::uint32_t{4096})));
 }
 
+TEST_CASE("a tokenizer id that is no printable text, or none, is a damaged header") {
+  TempFolder const folder;
+  std::string const path = folder / "a.bin";
+  write_shard(path, counting(10));
+  std::string const good = read_file(path);
+  std::size_t const id = good.find("bytes");
+  REQUIRE(id != std::string::npos);
+  for (const std::string& bad :
+       {std::string("\xff\xff"), std::string("b\0", 2), std::string("\x1b["), std::string("b\n")}) {
+    write_file(path, std::string(good).replace(id, bad.size(), bad));
+    CHECK_THAT(config_error([&] { TokenShard::open(path); }), Contains("tokenizer id"));
+  }
+  write_shard(path, counting(10), 257, "");
+  CHECK_THAT(config_error([&] { TokenShard::open(path); }), Contains("tokenizer id"));
+}
+
 TEST_CASE("what is no shard is refused, and what is not there is an I/O error") {
   TempFolder const folder;
   write_file(folder / "text.bin", std::string(1000, 'a'));

@@ -325,6 +325,17 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
 }
 
+TEST_CASE("a link that leads nowhere gives its name to the checkpoint that is to have it") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  rank.save(folder.path, 1);
+  fs::create_symlink("step-00000002", folder / "checkpoints/step-00000002");
+  std::string const saved = rank.save(folder.path, 2).directory;
+  CHECK(newest_complete(folder.path).directory == saved);
+  CHECK(fs::symlink_status(saved).type() == fs::file_type::directory);
+  CHECK(leftovers(folder.path) == 0);
+}
+
 TEST_CASE("a checkpoint that may not be read is not passed over for an older one") {
   TempFolder const folder;
   fs::permissions(folder.path, fs::perms::all);

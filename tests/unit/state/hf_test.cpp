@@ -323,6 +323,12 @@ TEST_CASE("parts with an index read as one model; a wrong index is named") {
   index["weight_map"]["model.norm.weight"] = "c.safetensors";
   write_bytes(path, index.dump());
   CHECK(names(problems_of([&] { HfModel(dir, model); }), "expected a safetensors file"));
+  std::filesystem::create_symlink("loop.safetensors", dir + "/loop.safetensors");
+  for (const std::string& unseen : {std::string("loop.safetensors"), std::string(5000, 'n')}) {
+    index["weight_map"]["model.norm.weight"] = unseen;
+    write_bytes(path, index.dump());
+    CHECK(names(problems_of([&] { HfModel(dir, model); }), "missing, and"));
+  }
 }
 
 TEST_CASE("an index and its parts hold the same tensors, or each that only one has is named") {
