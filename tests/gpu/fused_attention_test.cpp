@@ -6,18 +6,13 @@
 #include "copus/backend/attention_kernel.h"
 #include "copus/backend/buffer.h"
 #include "gpu/gpu_support.h"
+#include "support/attention_reference.h"
 
 using namespace copus;
 
 namespace {
 
-struct Sizes {
-  std::int64_t B, T, H, K, D;
-};
-
-std::size_t at(std::int64_t i) {
-  return static_cast<std::size_t>(i);
-}
+using Sizes = test::AttentionSizes;
 
 float rounded(float x) {
   return math::from_bf16(math::to_bf16(x));
@@ -48,61 +43,10 @@ struct Half {
   }
 };
 
-// An output in double, and the sum of the absolute values of its terms.
-struct Sum {
-  std::vector<double> value, terms;
-  explicit Sum(std::size_t n) : value(n), terms(n) {}
-  void add(std::int64_t i, double x) {
-    value[at(i)] += x;
-    terms[at(i)] += std::abs(x);
-  }
-};
-
-struct Expected {
-  Sum out, d_q, d_k, d_v;
-};
-
-Expected expected(const Sizes& s, float scale, const Half& q, const Half& k, const Half& v,
-                  const Half& d_out, const Half& out) {
-  Expected e{Sum(q.values.size()), Sum(q.values.size()), Sum(k.values.size()),
-             Sum(v.values.size())};
-  std::vector<double> p(at(s.T));
-  for (std::int64_t i = 0; i < s.B * s.T * s.H; ++i) {
-    std::int64_t const h = i % s.H, t = i / s.H % s.T, b = i / s.H / s.T, query = i * s.D;
-    auto const key_row = [&](std::int64_t key) {
-      return ((b * s.T + key) * s.K + h * s.K / s.H) * s.D;
-    };
-    double sum = 0.0, along = 0.0;
-    for (std::int64_t key = 0; key <= t; ++key) {
-      double score = 0.0;
-      for (std::int64_t d = 0; d < s.D; ++d)
-        score += q.values[at(query + d)] * k.values[at(key_row(key) + d)];
-      sum += p[at(key)] = std::exp(score * static_cast<double>(scale));
-    }
-    for (std::int64_t d = 0; d < s.D; ++d)
-      along += d_out.values[at(query + d)] * out.values[at(query + d)];
-    for (std::int64_t key = 0; key <= t; ++key) {
-      std::int64_t const row = key_row(key);
-      double const weight = p[at(key)] / sum;
-      double d_p = 0.0;
-      for (std::int64_t d = 0; d < s.D; ++d)
-        d_p += d_out.values[at(query + d)] * v.values[at(row + d)];
-      double const d_s = weight * (d_p - along) * static_cast<double>(scale);
-      for (std::int64_t d = 0; d < s.D; ++d) {
-        e.out.add(query + d, weight * v.values[at(row + d)]);
-        e.d_v.add(row + d, weight * d_out.values[at(query + d)]);
-        e.d_q.add(query + d, d_s * k.values[at(row + d)]);
-        e.d_k.add(row + d, d_s * q.values[at(query + d)]);
-      }
-    }
-  }
-  return e;
-}
-
 // Each term's factor is rounded to 8 bits (2^-9 of it at most), and a group's heads before they are
 // added; the result once more. What is computed in f32 on the way errs by less than another of
 // these.
-void compare(const char* what, const Half& got, const Sum& want) {
+void compare(const char* what, const Half& got, const test::Sum& want) {
   for (std::size_t i = 0; i < want.value.size(); ++i) {
     double const tolerance = std::ldexp(3.0 * want.terms[i] + std::abs(want.value[i]), -9);
     if (std::abs(got.values[i] - want.value[i]) <= tolerance) continue;
@@ -134,7 +78,9 @@ TEST_CASE("cuDNN's attention gives what double arithmetic gives, within its roun
     gpu->attention_backward(d_q.view, d_k.view, d_v.view, d_out.view, q.view, k.view, v.view,
                             out.view, lse, options);
     for (Half* x : {&out, &d_q, &d_k, &d_v}) x->fetch(*gpu);
-    Expected const want = expected(s, options.scale, q, k, v, d_out, out);
+    test::AttentionReference const want =
+        test::attention_reference(s, static_cast<double>(options.scale), q.values, k.values,
+                                  v.values, d_out.values, out.values);
     compare("out", out, want.out);
     compare("d_q", d_q, want.d_q);
     compare("d_k", d_k, want.d_k);

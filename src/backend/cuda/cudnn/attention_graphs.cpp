@@ -57,9 +57,7 @@ BackwardGraph::BackwardGraph(const AttentionShapes& s, const GradientShapes& d) 
   Ref const scale = graph.scalar(s.scale), masked = graph.scalar(kMasked), one = graph.scalar(1.0f);
 
   auto const [B, H, T, D] = s.q.size;
-  // The products in memory order (B, H, T, D), whatever the order of the operands.
   Ref const dots = graph.pointwise(CUDNN_POINTWISE_MUL, d_out, out);
-  graph.set_shape(dots, {s.q.size, {H * T * D, T * D, H * D, 1}});
   graph.pointwise_into(along, CUDNN_POINTWISE_MUL, graph.reduce_rows(CUDNN_REDUCE_TENSOR_ADD, dots),
                        one);
 

@@ -109,7 +109,7 @@ Ref Graph::matmul(const Shape& shape, Ref a, Ref b) {
 }
 
 void Graph::matmul_into(Ref into, Ref a, Ref b) {
-  operations_.push_back({Kind::matmul, into, a, b, kNone});
+  operations_.push_back({GraphWork::matmul, into, a, b, kNone});
 }
 
 Ref Graph::pointwise(cudnnPointwiseMode_t mode, Ref a) {
@@ -123,7 +123,7 @@ Ref Graph::pointwise(cudnnPointwiseMode_t mode, Ref a, Ref b) {
 }
 
 void Graph::pointwise_into(Ref into, cudnnPointwiseMode_t mode, Ref a, Ref b) {
-  operations_.push_back({Kind::pointwise, into, a, b, kNone, mode});
+  operations_.push_back({GraphWork::pointwise, into, a, b, kNone, mode});
 }
 
 Ref Graph::reduce_rows(cudnnReduceTensorOp_t op, Ref a) {
@@ -134,18 +134,19 @@ Ref Graph::reduce_rows(cudnnReduceTensorOp_t op, Ref a) {
 }
 
 void Graph::reduce_into(Ref into, cudnnReduceTensorOp_t op, Ref a) {
-  operations_.push_back({Kind::reduction, into, a, kNone, kNone, CUDNN_POINTWISE_IDENTITY, op});
+  operations_.push_back(
+      {GraphWork::reduction, into, a, kNone, kNone, CUDNN_POINTWISE_IDENTITY, op});
 }
 
 Ref Graph::reshape(const Shape& shape, Ref a) {
   Ref const out = between(shape, tensors_[a].type);
-  operations_.push_back({Kind::reshape, out, a, kNone, kNone});
+  operations_.push_back({GraphWork::reshape, out, a, kNone, kNone});
   return out;
 }
 
 Ref Graph::index(Ref a, std::int64_t axis) {
   Ref const out = between(tensors_[a].shape, CUDNN_DATA_INT32);
-  Operation operation{Kind::pointwise, out, a, kNone, kNone, CUDNN_POINTWISE_GEN_INDEX};
+  GraphOperation operation{GraphWork::pointwise, out, a, kNone, kNone, CUDNN_POINTWISE_GEN_INDEX};
   operation.math = CUDNN_DATA_INT32;
   operation.axis = axis;
   operations_.push_back(operation);
@@ -155,17 +156,18 @@ Ref Graph::index(Ref a, std::int64_t axis) {
 Ref Graph::lower_triangle(Ref a, Ref otherwise) {
   Ref const row = index(a, 2), column = index(a, 3);
   Ref const seen = between(tensors_[a].shape, CUDNN_DATA_BOOLEAN);
-  Operation compare{Kind::pointwise, seen, row, column, kNone, CUDNN_POINTWISE_CMP_GE};
+  GraphOperation compare{GraphWork::pointwise, seen, row, column, kNone, CUDNN_POINTWISE_CMP_GE};
   compare.math = CUDNN_DATA_BOOLEAN;
   operations_.push_back(compare);
   Ref const out = between(tensors_[a].shape, CUDNN_DATA_FLOAT);
-  operations_.push_back({Kind::pointwise, out, a, otherwise, seen, CUDNN_POINTWISE_BINARY_SELECT});
+  operations_.push_back(
+      {GraphWork::pointwise, out, a, otherwise, seen, CUDNN_POINTWISE_BINARY_SELECT});
   return out;
 }
 
 Descriptor Graph::built(Ref ref) const {
   constexpr std::int64_t kAlignment = 16;  // bytes, of every address
-  const Tensor& t = tensors_[ref];
+  const GraphTensor& t = tensors_[ref];
   Descriptor d = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   set(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, static_cast<std::int64_t>(ref) + 1);
   set(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, t.type);
@@ -180,8 +182,8 @@ Descriptor Graph::built(Ref ref) const {
   return d;
 }
 
-Descriptor Graph::built(const Operation& o, std::span<const Descriptor> tensors) const {
-  if (o.kind == Kind::matmul) {
+Descriptor Graph::built(const GraphOperation& o, std::span<const Descriptor> tensors) const {
+  if (o.work == GraphWork::matmul) {
     Descriptor const how = create(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set(how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
     finalize(how);
@@ -193,7 +195,7 @@ Descriptor Graph::built(const Operation& o, std::span<const Descriptor> tensors)
     finalize(d);
     return d;
   }
-  if (o.kind == Kind::reduction) {
+  if (o.work == GraphWork::reduction) {
     Descriptor const how = create(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, o.reduction);
     set(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
@@ -205,7 +207,7 @@ Descriptor Graph::built(const Operation& o, std::span<const Descriptor> tensors)
     finalize(d);
     return d;
   }
-  if (o.kind == Kind::reshape) {
+  if (o.work == GraphWork::reshape) {
     Descriptor d = create(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors[o.a]);
     set(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors[o.out]);
@@ -231,7 +233,7 @@ Descriptor Graph::built() const {
   std::vector<Descriptor> tensors, operations;
   for (Ref i = 0; i < tensors_.size(); ++i) tensors.push_back(built(i));
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (const Operation& operation : operations_) {
+  for (const GraphOperation& operation : operations_) {
     operations.push_back(built(operation, tensors));
     raw.push_back(operations.back().get());
   }

@@ -50,6 +50,25 @@ struct Plan {
   std::int64_t workspace_bytes = 0;
 };
 
+inline constexpr Ref kNone = ~Ref{0};
+
+// What a graph is made of, in the order of the calls.
+struct GraphTensor {
+  Shape shape;
+  cudnnDataType_t type;
+  bool between = true, by_value = false;
+  float value = 0.0f;
+};
+enum class GraphWork : std::uint8_t { matmul, pointwise, reduction, reshape };
+struct GraphOperation {
+  GraphWork work;
+  Ref out, a, b, choice;  // b, choice: kNone where there is none
+  cudnnPointwiseMode_t pointwise = CUDNN_POINTWISE_IDENTITY;
+  cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;
+  cudnnDataType_t math = CUDNN_DATA_FLOAT;
+  std::int64_t axis = -1;
+};
+
 class Graph {
  public:
   // In memory; its place is also the number by which run() gives its address.
@@ -69,9 +88,11 @@ class Graph {
   Ref reshape(const Shape& shape, Ref a);
   // `a` where its column is at most its row, else `otherwise`.
   Ref lower_triangle(Ref a, Ref otherwise);
-  // From now on `a`, a result, is of this type (f32 until then), or lies so.
+  // From now on `a`, a result, is of this type; f32 until then.
   void set_type(Ref a, cudnnDataType_t type) { tensors_[a].type = type; }
-  void set_shape(Ref a, const Shape& shape) { tensors_[a].shape = shape; }
+
+  const std::vector<GraphTensor>& tensors() const { return tensors_; }
+  const std::vector<GraphOperation>& operations() const { return operations_; }
 
   // In cuDNN's order of speed.
   std::vector<Engine> engines(const Descriptor& device) const;
@@ -83,31 +104,14 @@ class Graph {
            std::initializer_list<std::pair<Ref, void*>> addresses, void* workspace);
 
  private:
-  struct Tensor {
-    Shape shape;
-    cudnnDataType_t type;
-    bool between = true, by_value = false;
-    float value = 0.0f;
-  };
-  enum class Kind : std::uint8_t { matmul, pointwise, reduction, reshape };
-  struct Operation {
-    Kind kind;
-    Ref out, a, b, choice;  // b, choice: kNone where there is none
-    cudnnPointwiseMode_t pointwise = CUDNN_POINTWISE_IDENTITY;
-    cudnnReduceTensorOp_t reduction = CUDNN_REDUCE_TENSOR_ADD;
-    cudnnDataType_t math = CUDNN_DATA_FLOAT;
-    std::int64_t axis = -1;
-  };
-  static constexpr Ref kNone = ~Ref{0};
-
   Ref between(const Shape& shape, cudnnDataType_t type);
   Ref index(Ref a, std::int64_t axis);
-  Descriptor built(const Operation& operation, std::span<const Descriptor> tensors) const;
+  Descriptor built(const GraphOperation& operation, std::span<const Descriptor> tensors) const;
   Descriptor built(Ref tensor) const;
   Descriptor built() const;
 
-  std::vector<Tensor> tensors_;
-  std::vector<Operation> operations_;
+  std::vector<GraphTensor> tensors_;
+  std::vector<GraphOperation> operations_;
 };
 
 }  // namespace copus::cudnn
