@@ -65,6 +65,59 @@ bool varies(const Descriptor& configuration) {
   return std::find(notes.begin(), end, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != end;
 }
 
+// The descriptors of operations: how, and between which tensors.
+using Tensors = std::span<const Descriptor>;
+
+Descriptor matmul_of(const GraphOperation& o, Tensors tensors) {
+  Descriptor const how = create(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  set(how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
+  finalize(how);
+  Descriptor d = create(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  set(d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+  set(d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensors[o.a]);
+  set(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensors[o.b]);
+  set(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors[o.out]);
+  finalize(d);
+  return d;
+}
+
+Descriptor reduction_of(const GraphOperation& o, Tensors tensors) {
+  Descriptor const how = create(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, o.reduction);
+  set(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
+  finalize(how);
+  Descriptor d = create(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  set(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+  set(d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors[o.a]);
+  set(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors[o.out]);
+  finalize(d);
+  return d;
+}
+
+Descriptor reshape_of(const GraphOperation& o, Tensors tensors) {
+  Descriptor d = create(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  set(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors[o.a]);
+  set(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors[o.out]);
+  finalize(d);
+  return d;
+}
+
+Descriptor pointwise_of(const GraphOperation& o, Tensors tensors) {
+  Descriptor const how = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, o.pointwise);
+  set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, o.math);
+  if (o.axis >= 0) set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, o.axis);
+  finalize(how);
+  Descriptor d = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  set(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+  set(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[o.a]);
+  if (o.b != kNone) set(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[o.b]);
+  if (o.choice != kNone) set(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors[o.choice]);
+  set(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[o.out]);
+  finalize(d);
+  return d;
+}
+
 }  // namespace
 
 Shape packed(std::int64_t b, std::int64_t heads, std::int64_t rows, std::int64_t columns) {
@@ -183,50 +236,16 @@ Descriptor Graph::built(Ref ref) const {
 }
 
 Descriptor Graph::built(const GraphOperation& o, std::span<const Descriptor> tensors) const {
-  if (o.work == GraphWork::matmul) {
-    Descriptor const how = create(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    set(how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
-    finalize(how);
-    Descriptor d = create(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-    set(d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-    set(d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensors[o.a]);
-    set(d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensors[o.b]);
-    set(d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensors[o.out]);
-    finalize(d);
-    return d;
+  switch (o.work) {
+    case GraphWork::matmul:
+      return matmul_of(o, tensors);
+    case GraphWork::reduction:
+      return reduction_of(o, tensors);
+    case GraphWork::reshape:
+      return reshape_of(o, tensors);
+    default:
+      return pointwise_of(o, tensors);
   }
-  if (o.work == GraphWork::reduction) {
-    Descriptor const how = create(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, o.reduction);
-    set(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, o.math);
-    finalize(how);
-    Descriptor d = create(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-    set(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
-    set(d, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors[o.a]);
-    set(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors[o.out]);
-    finalize(d);
-    return d;
-  }
-  if (o.work == GraphWork::reshape) {
-    Descriptor d = create(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-    set(d, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors[o.a]);
-    set(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors[o.out]);
-    finalize(d);
-    return d;
-  }
-  Descriptor const how = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-  set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, o.pointwise);
-  set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, o.math);
-  if (o.axis >= 0) set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, o.axis);
-  finalize(how);
-  Descriptor d = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  set(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-  set(d, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[o.a]);
-  if (o.b != kNone) set(d, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[o.b]);
-  if (o.choice != kNone) set(d, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors[o.choice]);
-  set(d, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[o.out]);
-  finalize(d);
-  return d;
 }
 
 Descriptor Graph::built() const {
