@@ -28,7 +28,7 @@ stage() {
     timeout "$most" "$@" >"$out/$name.log" 2>&1 || code=$?
     if ((code == 124)); then state="out of time after $most s"; elif ((code)); then state="FAILED ($code)"; fi
   fi
-  if [[ $state != ok && $name != sanitizer ]]; then failed=1; fi
+  if [[ $state != ok && $name != sanitizer && $name != torch-* ]]; then failed=1; fi
   printf '%-24s %4d s  %s\n' "$name" $((SECONDS - start)) "$state" | tee -a "$out/stages.txt"
   if ((code)); then
     { grep -nE 'error|FAILED|Error' "$out/$name.log" | head -12; echo ...; tail -25 "$out/$name.log"; } | cut -c1-300
@@ -128,7 +128,7 @@ with_torch() { python3 -c 'import torch; assert torch.cuda.is_available()' 2>/de
 torch() {
   # shellcheck disable=SC2016  # for the inner shell
   stage "torch-$1" 75 bash -c 'out=$1; shift; "$@" >"$out.json.part" && mv "$out.json.part" "$out.json"' \
-    _ "$out/bench-torch-$1" python3 scripts/torch_step.py "$@"
+    _ "$out/bench-torch-$1" python3 scripts/torch_gpu_step.py "$@"
 }
 
 # two_processes: ranks that know each other by a file alone, over NCCL.

@@ -1,143 +1,150 @@
 #!/usr/bin/env python3
-"""Training steps of a model in PyTorch, for scripts/gpu_check.sh to set beside ours.
-
-usage: torch_step.py MODEL BATCH SEQ_LEN MICRO STEPS [--device DEVICE] [--no-compile]
-MODEL is one of our presets below. fp32 master weights, bf16 products (autocast), PyTorch's fused attention and
-fused AdamW, gradient clipping, torch.compile; made-up tokens, gradients of BATCH / MICRO micro-batches summed.
-Prints one JSON document: the median of STEPS after a warm-up. Needs PyTorch 2.
+"""The peer of compare_torch.py: AdamW steps of a model of a preset's shape in PyTorch on the CPU, with what PyTorch
+offers for it (nn modules, fused attention where this version has it, autocast for bf16).
+usage: torch_step.py MODEL BATCH SEQ_LEN THREADS fp32|bf16 STEPS
+MODEL: gpt2-124m or smollm2-135m. Prints one JSON object: torch, parameters, seconds (of each step, the first included).
 """
-import argparse, json, statistics, time
+import json
+import sys
+import time
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-# layers, width, heads, kv heads, feed-forward width, vocabulary; all with tied embeddings
-SIZES = {
-    "gpt2-124m": ("gpt2", 12, 768, 12, 12, 3072, 50257),
-    "gpt2-355m": ("gpt2", 24, 1024, 16, 16, 4096, 50257),
-    "llama-3.2-1b": ("llama", 16, 2048, 32, 8, 8192, 128256),
-    "qwen2.5-1.5b": ("qwen2", 28, 1536, 12, 2, 8960, 151936),
-    "tiny-gpt2": ("gpt2", 2, 64, 4, 4, 128, 257),
-    "tiny-llama": ("llama", 2, 64, 4, 2, 128, 257),
-    "tiny-qwen2": ("qwen2", 2, 64, 4, 2, 128, 257),
-}
+GPT2 = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "ffn": 3072, "vocab": 50257, "positions": 1024}
+SMOLLM2 = {"layers": 30, "width": 576, "heads": 9, "kv_heads": 3, "ffn": 1536, "vocab": 49152, "theta": 1e5}
+MODELS = {"gpt2-124m": GPT2, "smollm2-135m": SMOLLM2}
+
+
+def attend(q, k, v):
+    """Causal attention of (batch, heads, tokens, size); fewer heads of k and v are repeated."""
+    if k.shape[1] != q.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    if hasattr(F, "scaled_dot_product_attention"):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    tokens = q.shape[2]
+    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
+    return scores.masked_fill(future, float("-inf")).softmax(-1) @ v
 
 
 class RmsNorm(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.gain = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x):
         wide = x.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5) * self.gain).to(x.dtype)
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight
 
 
-def turned(x, cosine, sine):  # (B, heads, T, D)
-    low, high = x.chunk(2, -1)
-    return torch.cat((low * cosine - high * sine, high * cosine + low * sine), -1).to(x.dtype)
+class Attention(nn.Module):
+    def __init__(self, shape, bias):
+        super().__init__()
+        self.size = shape["width"] // shape["heads"]
+        kv = shape["kv_heads"] * self.size
+        self.q, self.k, self.v = (nn.Linear(shape["width"], n, bias=bias) for n in (shape["width"], kv, kv))
+        self.out = nn.Linear(shape["width"], shape["width"], bias=bias)
+
+    def forward(self, x, rotation):
+        batch, tokens, width = x.shape
+        q, k, v = (f(x).view(batch, tokens, -1, self.size).transpose(1, 2) for f in (self.q, self.k, self.v))
+        if rotation is not None:
+            q, k = rotate(q, rotation), rotate(k, rotation)
+        return self.out(attend(q, k, v).transpose(1, 2).reshape(batch, tokens, width))
+
+
+def rotate(x, rotation):
+    cosine, sine = rotation
+    low, high = x.chunk(2, dim=-1)
+    return (x * cosine + torch.cat((-high, low), dim=-1) * sine).to(x.dtype)
+
+
+class FusedQkv(nn.Module):
+    """GPT-2's: one product for q, k and v."""
+
+    def __init__(self, shape):
+        super().__init__()
+        width = shape["width"]
+        self.heads, self.qkv, self.out = shape["heads"], nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x, _):
+        batch, tokens, width = x.shape
+        q, k, v = (
+            part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, dim=2)
+        )
+        return self.out(attend(q, k, v).transpose(1, 2).reshape(batch, tokens, width))
 
 
 class Block(nn.Module):
-    def __init__(self, family, width, heads, kv_heads, ffn):
+    def __init__(self, shape):
         super().__init__()
-        self.gpt2, self.heads, self.kv_heads, self.head = family == "gpt2", heads, kv_heads, width // heads
-        norm = nn.LayerNorm if self.gpt2 else RmsNorm
-        self.norm1, self.norm2 = norm(width), norm(width)
-        self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.head, bias=family != "llama")
-        self.out = nn.Linear(width, width, bias=self.gpt2)
-        self.up = nn.Linear(width, ffn if self.gpt2 else 2 * ffn, bias=self.gpt2)
-        self.down = nn.Linear(ffn, width, bias=self.gpt2)
+        width, ffn, self.llama = shape["width"], shape["ffn"], "theta" in shape
+        norm = RmsNorm if self.llama else nn.LayerNorm
+        self.first, self.second = norm(width), norm(width)
+        self.attention = Attention(shape, bias=False) if self.llama else FusedQkv(shape)
+        self.up, self.down = (nn.Linear(a, b, bias=not self.llama) for a, b in ((width, ffn), (ffn, width)))
+        if self.llama:
+            self.gate = nn.Linear(width, ffn, bias=False)
 
-    def forward(self, x, angles):
-        b, t, c = x.shape
-        sizes = [self.heads, self.kv_heads, self.kv_heads]
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, -1, self.head).transpose(1, 2).split(sizes, 1)
-        if not self.gpt2:
-            q, k = turned(q, *angles), turned(k, *angles)
-        if self.kv_heads != self.heads:
-            k, v = (y.repeat_interleave(self.heads // self.kv_heads, 1) for y in (k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-        h = self.up(self.norm2(x))
-        if self.gpt2:
-            h = F.gelu(h, approximate="tanh")
-        else:
-            gate, up = h.chunk(2, -1)
-            h = F.silu(gate) * up
-        return x + self.down(h)
+    def forward(self, x, rotation):
+        x = x + self.attention(self.first(x), rotation)
+        y = self.second(x)
+        if self.llama:
+            return x + self.down(F.silu(self.gate(y)) * self.up(y))
+        return x + self.down(F.gelu(self.up(y), approximate="tanh"))
 
 
 class Model(nn.Module):
-    def __init__(self, name, seq_len):
+    """Tied embeddings; the loss is the mean over all tokens."""
+
+    def __init__(self, shape):
         super().__init__()
-        family, layers, width, heads, kv_heads, ffn, vocab = SIZES[name]
-        self.gpt2, self.vocab = family == "gpt2", vocab
-        self.embed = nn.Embedding(vocab, width)
-        if self.gpt2:
-            self.positions = nn.Embedding(seq_len, width)
-        self.blocks = nn.ModuleList(Block(family, width, heads, kv_heads, ffn) for _ in range(layers))
-        self.norm = (nn.LayerNorm if self.gpt2 else RmsNorm)(width)
-        head = width // heads
-        angle = torch.outer(torch.arange(seq_len), 1e4 ** (-torch.arange(0, head, 2) / head))
-        self.register_buffer("cosine", angle.cos(), persistent=False)
-        self.register_buffer("sine", angle.sin(), persistent=False)
-        for p in self.parameters():
-            if p.dim() > 1:
-                nn.init.normal_(p, std=0.02)
+        width = shape["width"]
+        self.shape, self.tokens = shape, nn.Embedding(shape["vocab"], width)
+        if "positions" in shape:
+            self.positions = nn.Embedding(shape["positions"], width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape["layers"]))
+        self.norm = RmsNorm(width) if "theta" in shape else nn.LayerNorm(width)
 
     def forward(self, ids, targets):
-        x = self.embed(ids)
-        if self.gpt2:
-            x = x + self.positions.weight
+        x, length, rotation = self.tokens(ids), ids.shape[1], None
+        if "positions" in self.shape:
+            x = x + self.positions(torch.arange(length))
+        else:
+            size = self.shape["width"] // self.shape["heads"]
+            rates = self.shape["theta"] ** (-torch.arange(0, size, 2).float() / size)
+            angles = torch.outer(torch.arange(length).float(), rates).repeat(1, 2)
+            rotation = angles.cos(), angles.sin()
         for block in self.blocks:
-            x = block(x, (self.cosine, self.sine))
-        logits = F.linear(self.norm(x), self.embed.weight)
-        return F.cross_entropy(logits.float().view(-1, self.vocab), targets.view(-1))
+            x = block(x, rotation)
+        logits = F.linear(self.norm(x), self.tokens.weight)
+        return F.cross_entropy(logits.view(-1, self.shape["vocab"]).float(), targets.view(-1))
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=SIZES)
-    for name in ("batch", "seq_len", "micro", "steps"):
-        parser.add_argument(name, type=int)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--no-compile", action="store_true")
-    a = parser.parse_args()
-    torch.manual_seed(1)
-    on_gpu = a.device == "cuda"
-    model = Model(a.model, a.seq_len).to(a.device)
-    parameters = sum(p.numel() for p in model.parameters())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1,
-                                  **({"fused": True} if on_gpu else {}))
-    run = model if a.no_compile else torch.compile(model)
-    tokens = torch.randint(model.vocab, (a.batch, a.seq_len + 1), device=a.device)
-
-    def step():
-        for i in range(0, a.batch, a.micro):
-            part = tokens[i : i + a.micro]
-            with torch.autocast(a.device, dtype=torch.bfloat16):
-                loss = run(part[:, :-1], part[:, 1:].contiguous())
-            (loss * (a.micro / a.batch)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        if on_gpu:
-            torch.cuda.synchronize()
-
+    if len(sys.argv) != 7 or sys.argv[1] not in MODELS or sys.argv[5] not in ("fp32", "bf16"):
+        sys.exit(__doc__)
+    batch, length, threads, steps = (int(sys.argv[i]) for i in (2, 3, 4, 6))
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    shape = MODELS[sys.argv[1]]
+    model = Model(shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    ids, targets = torch.randint(0, shape["vocab"], (2, batch, length))
     seconds = []
-    for i in range(a.steps + 3):
+    for _ in range(steps):
         start = time.perf_counter()
-        step()
-        if i >= 3:
-            seconds.append(time.perf_counter() - start)
-    median = statistics.median(seconds)
-    print(json.dumps({
-        "framework": f"PyTorch {torch.__version__}{'' if a.no_compile else ', compiled'}",
-        "model": a.model, "precision": "bf16", "batch": a.batch, "micro_batch": a.micro, "seq_len": a.seq_len,
-        "parameters": parameters, "steps": a.steps, "step_seconds": median,
-        "tokens_per_second": a.batch * a.seq_len / median,
-        "peak_memory_bytes": torch.cuda.max_memory_allocated() if on_gpu else None}))
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=sys.argv[5] == "bf16"):
+            loss = model(ids, targets)
+        loss.backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    parameters = sum(p.numel() for p in model.parameters())
+    print(json.dumps({"torch": torch.__version__, "parameters": parameters, "seconds": seconds}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@
 #include "cli/number_checks.h"
 #include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -48,7 +49,8 @@ void on_ranks(const RankFlags& flags, const std::function<void(const BenchRank&)
         choose_device(world, {flags.device, flags.transport, share.local_rank, true}, cuda_facts());
     if (!agreed(world, device.problems)) throw ConfigError(std::vector<std::string>{});
     if (world.rank() == 0) {
-      for (const std::string& note : device.notes) fmt::print(stderr, "note: {}\n", note);
+      for (const std::string& note : device.notes)
+        standard_error().write(fmt::format("note: {}\n", note));
     }
     auto const backend = make_backend(device, share.threads);
     auto const ranks = join_devices(world, device, *backend);

@@ -41,7 +41,7 @@ void print_table(const std::vector<CommRate>& rates) {
   }
 }
 
-// By the smallest and the largest all-reduce: a ring of n ranks takes 2 (n - 1) steps of a message.
+// By the smallest and the largest all-reduce.
 Link link_of(const std::vector<CommRate>& rates) {
   const CommRate *small = nullptr, *large = nullptr;
   for (const CommRate& rate : rates) {
@@ -49,9 +49,8 @@ Link link_of(const std::vector<CommRate>& rates) {
     if (small == nullptr) small = &rate;
     large = &rate;
   }
-  double const bus_bytes = large->bus_bandwidth() * large->seconds;
-  return {small->seconds / (2.0 * (small->ranks - 1)),
-          bus_bytes / std::max(1e-9, large->seconds - small->seconds)};
+  return link_of_ring(large->ranks, small->seconds, static_cast<double>(large->bytes),
+                      large->seconds);
 }
 
 void profile(const std::string& out, const BenchRank& rank, const std::vector<CommRate>& rates) {

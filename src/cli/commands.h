@@ -15,6 +15,7 @@ void add_prepare(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_import(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_simulate(CLI::App& app);
 void add_export(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_generate(CLI::App& app);

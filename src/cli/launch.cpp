@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
 #include "cli/launched_process.h"
@@ -48,8 +47,8 @@ int usable_processors() {
 void warn_of_processors(int ranks_here, int threads, const char* remedy) {
   int const processors = usable_processors();
   if (ranks_here * threads > processors) {
-    std::fprintf(stderr, "warning: %d ranks of %d threads on %d processors: they take turns%s\n",
-                 ranks_here, threads, processors, remedy);
+    say_warning(fmt::format("{} ranks of {} threads on {} processors: they take turns{}",
+                            ranks_here, threads, processors, remedy));
   }
 }
 

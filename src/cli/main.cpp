@@ -46,11 +46,13 @@ int run(int argc, char** argv) {
   copus::add_eval(app);
   copus::add_import(app);
   copus::add_plan(app);
+  copus::add_simulate(app);
   copus::add_export(app);
   copus::add_inspect(app);
   copus::add_generate(app);
   copus::add_bench(app);
-  for (const char* name : {"prepare", "import", "plan", "export", "inspect", "generate"}) {
+  for (const char* name :
+       {"prepare", "import", "plan", "simulate", "export", "inspect", "generate"}) {
     app.get_subcommand(name)->preparse_callback(
         [name](std::size_t) { copus::refuse_several_processes(name); });
   }
@@ -72,7 +74,10 @@ int main(int argc, char** argv) {
   fill_standard_streams();
   let_waiting_threads_sleep(argv);
   try {
-    return run(argc, argv);
+    int const code = run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    copus::say_error("stdout: cannot write all of it");
+    return kFailed;
   } catch (const copus::Stopped&) {
     return kStopped;
   } catch (const copus::ConfigError& e) {

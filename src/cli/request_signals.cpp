@@ -1,6 +1,5 @@
 #include "cli/request_signals.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -8,8 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <string_view>
 #include <thread>
+
+#include "copus/core/console.h"
 
 namespace copus {
 namespace {
@@ -28,15 +28,6 @@ sigset_t request_signals() {
   return set;
 }
 
-// To a terminal or file; to a pipe whose reader has stopped reading (mpirun while it ends a job)
-// nothing, for the write would never return.
-void say_if_heard(std::string_view text) {
-  pollfd out{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
-    [[maybe_unused]] ssize_t const told = ::write(STDERR_FILENO, text.data(), text.size());
-  }
-}
-
 void wait_for_signals() {
   using Clock = std::chrono::steady_clock;
   sigset_t const set = request_signals();
@@ -53,7 +44,9 @@ void wait_for_signals() {
       received = signal;
       first = now;
     } else if (now - first >= kOneRequest) {
-      say_if_heard("copus: a second signal: leaving at once, without a checkpoint\n");
+      // Not the process's own Console: a thread that writes may hold it.
+      Console(STDERR_FILENO)
+          .write_now("copus: a second signal: leaving at once, without a checkpoint\n");
       _exit(128 + signal);
     }
   }

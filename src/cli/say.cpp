@@ -1,15 +1,16 @@
 #include "cli/say.h"
 
-#include <cstdio>
+#include <string>
 
+#include "copus/core/console.h"
 #include "copus/core/printable.h"
 
 namespace copus {
 namespace {
 
-// Never throws for a stderr that is closed or full, as fmt::print does: the exit code still tells.
+// A stderr that is closed or full changes nothing: the exit code still tells.
 void say(const char* kind, std::string_view words) {
-  std::fputs((kind + printable(words) + "\n").c_str(), stderr);
+  standard_error().write(kind + printable(words) + "\n");
 }
 
 }  // namespace

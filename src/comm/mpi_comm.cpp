@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "comm/reduce.h"
 #include "copus/comm/communicator.h"
 #include "copus/comm/mpi.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 #include "copus/core/printable.h"
 
@@ -116,8 +116,8 @@ class MpiCommunicator final : public Communicator {
     char host[MPI_MAX_PROCESSOR_NAME] = {};
     int length = 0;
     MPI_Get_processor_name(host, &length);
-    std::fprintf(stderr, "rank %d of %d on %s ends the job: %s\n", rank_, size_, host,
-                 printable(reason).c_str());
+    standard_error().write(fmt::format("rank {} of {} on {} ends the job: {}\n", rank_, size_, host,
+                                       printable(reason)));
     MPI_Abort(comm_, 1);
   }
 

@@ -2,12 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdio>
 #include <cstring>
 #include <exception>
 
 #include "backend/cuda/check.h"
 #include "comm/nccl_calls.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -266,7 +266,8 @@ NcclCommunicator::~NcclCommunicator() {
     settle("ending a group", &deadline);
     NCCL_CHECK(ncclCommDestroy(comm_));
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "warning: a group of NCCL did not end in order: %s\n", e.what());
+    standard_error().write(
+        fmt::format("warning: a group of NCCL did not end in order: {}\n", e.what()));
     ncclCommAbort(comm_);
   }
 }

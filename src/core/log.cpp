@@ -1,17 +1,31 @@
 #include "copus/core/log.h"
 
 #include <fmt/format.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <utility>
 
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 #include "copus/core/printable.h"
 
 namespace copus {
+namespace {
+
+// stderr: with --json, stdout is one JSON document and nothing else.
+class ConsoleSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    standard_error().write({line.data(), line.size()});
+  }
+  void flush_() override {}
+};
+
+}  // namespace
 
 struct Log::State {
   spdlog::logger logger{"copus"};
@@ -23,13 +37,13 @@ struct Log::State {
   // A full disk ends no run; one sentence stands for all the lines that log.txt lacks.
   void say_of_file(const std::string& failure) {
     if (std::exchange(file_failed, true)) return;
-    std::fputs(fmt::format("warning: {}; the log may lack lines\n", printable(failure)).c_str(),
-               stderr);
+    standard_error().write(
+        fmt::format("warning: {}; the log may lack lines\n", printable(failure)));
   }
 
   void write(spdlog::level::level_enum level, std::string_view line) {
     if (live_line) {
-      std::fputs("\r\033[K", stderr);
+      standard_error().write_now("\r\033[K");
       live_line = false;
     }
     logger.log(level, "{}{}", prefix, printable(line));
@@ -40,8 +54,7 @@ struct Log::State {
 Log::Log(int rank, bool console) : state_(std::make_unique<State>()) {
   if (rank != 0) state_->prefix = fmt::format("[rank {:02}] ", rank);
   if (console) {
-    // stderr: with --json, stdout is one JSON document and nothing else.
-    auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    auto sink = std::make_shared<ConsoleSink>();
     sink->set_pattern("%v");
     state_->logger.sinks().push_back(std::move(sink));
     state_->terminal = isatty(STDERR_FILENO) == 1;
@@ -49,7 +62,7 @@ Log::Log(int rank, bool console) : state_(std::make_unique<State>()) {
 }
 
 Log::~Log() {
-  if (state_ && state_->live_line) std::fputs("\n", stderr);
+  if (state_ && state_->live_line) standard_error().write_now("\n");
 }
 Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
@@ -78,9 +91,7 @@ void Log::error(std::string_view line) {
 
 void Log::live(std::string_view line) {
   if (!state_->terminal) return;
-  std::fputs(fmt::format("\r\033[K{}", line).c_str(), stderr);
-  std::fflush(stderr);
-  state_->live_line = true;
+  if (standard_error().write_now(fmt::format("\r\033[K{}", line))) state_->live_line = true;
 }
 
 bool Log::console_is_terminal() const {

@@ -31,6 +31,7 @@ constexpr std::array kPresets{
     Preset{"llama-3.1-8b", kLlama, 32, 4096, 32, 8, 14336, 128256, 131072, false, 5e5, 1e-5, 8},
     Preset{"llama-2-7b", kLlama, 32, 4096, 32, 32, 11008, 32000, 4096, false, 1e4, 1e-5, 0},
     Preset{"llama-2-13b", kLlama, 40, 5120, 40, 40, 13824, 32000, 4096, false, 1e4, 1e-5, 0},
+    Preset{"smollm2-135m", kLlama, 30, 576, 9, 3, 1536, 49152, 8192, true, 1e5, 1e-5, 0},
     Preset{"qwen2.5-0.5b", kQwen, 24, 896, 14, 2, 4864, 151936, 32768, true, 1e6, 1e-6, 0},
     Preset{"qwen2.5-1.5b", kQwen, 28, 1536, 12, 2, 8960, 151936, 131072, true, 1e6, 1e-6, 0},
     Preset{"qwen2.5-3b", kQwen, 36, 2048, 16, 2, 11008, 151936, 32768, true, 1e6, 1e-6, 0},

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "copus/core/rng.h"
 #include "data/mixture.h"
 #include "data/token_set.h"
+#include "data/xxh3.h"
 
 namespace copus {
 namespace {
@@ -131,6 +134,15 @@ std::int64_t Loader::limit() const {
 }
 const std::vector<SourceSummary>& Loader::summary() const {
   return state_->summary;
+}
+std::uint64_t Loader::identity() const {
+  std::vector<std::uint64_t> words;
+  for (std::size_t i = 0; i < state_->sets.size(); ++i) {
+    words.push_back(std::bit_cast<std::uint64_t>(state_->summary[i].weight));
+    for (const TokenShard& shard : state_->sets[i].shards())
+      words.push_back(shard.header().checksum);
+  }
+  return std::max<std::uint64_t>(1, XXH3_64bits(words.data(), words.size() * sizeof words[0]));
 }
 
 }  // namespace copus

@@ -125,6 +125,12 @@ std::optional<Hardware> hardware_of_gpu(const std::string& name, std::int64_t me
   return {};
 }
 
+Link link_of_ring(int ranks, double small_seconds, double bytes, double large_seconds) {
+  double const n = ranks, sent = 2.0 * (n - 1.0) / n * bytes;
+  double const moving = std::max(large_seconds - small_seconds, 0.5 * large_seconds);
+  return {small_seconds / (2.0 * (n - 1.0)), sent / moving};
+}
+
 Hardware hardware_preset(const std::string& name) {
   for (Hardware& hw : presets()) {
     if (hw.name == name) return hw;

@@ -66,7 +66,8 @@ class Player {
       start(in);
     } else if (planner_) {
       if (event.empty()) step(in);
-      if (event == "decision" && in.value("reason", "") != "adapt.script") decide(in);
+      // A script's and a trial's were not weighed.
+      if (event == "decision" && !in.at("predicted").is_null()) decide(in);
       if (event == "reshard") reshard(in);
       if (event == "verify") verify(in);
       if (event == "check") check(in);

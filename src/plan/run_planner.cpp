@@ -5,6 +5,7 @@
 
 #include "copus/core/config_io.h"
 #include "copus/parallel/params.h"
+#include "plan/plain_layout.h"
 
 namespace copus {
 namespace {
@@ -18,12 +19,6 @@ Config planning_config(const Config& config) {
   return out;
 }
 
-// Keys that do nothing make two names for one layout.
-bool is_plain(const Layout& layout) {
-  return (layout.pp > 1 || layout.virtual_stages == 1) &&
-         (layout.tp > 1 || !layout.sequence_parallel);
-}
-
 // The batches of a schedule come whatever is chosen.
 bool takes_schedule(const Config& config, const StepShape& shape) {
   return std::all_of(
@@ -34,14 +29,6 @@ bool takes_schedule(const Config& config, const StepShape& shape) {
 
 constexpr double kStateBytes = 12.0;  // master and both moments of a parameter, in fp32
 
-// Until one has been measured: all of the state once over the slowest link.
-double guessed_switch_seconds(const Config& config, const Cluster& cluster) {
-  const Hardware& hardware = cluster.hardware;
-  double const link =
-      cluster.nodes > 1 ? hardware.between.bytes_per_second : hardware.inside.bytes_per_second;
-  return kStateBytes * static_cast<double>(parameter_count(config.model)) / std::max(1.0, link);
-}
-
 // A rank's own state, read and written once.
 double guessed_micro_seconds(const Config& config, const Cluster& cluster, const Layout& layout) {
   double const bytes = kStateBytes * static_cast<double>(parameter_count(config.model)) /
@@ -51,21 +38,35 @@ double guessed_micro_seconds(const Config& config, const Cluster& cluster, const
 
 }  // namespace
 
+// All of the state once over the slowest link.
+double guessed_switch_seconds(const Config& config, const Cluster& cluster) {
+  const Hardware& hardware = cluster.hardware;
+  double const link =
+      cluster.nodes > 1 ? hardware.between.bytes_per_second : hardware.inside.bytes_per_second;
+  return kStateBytes * static_cast<double>(parameter_count(config.model)) / std::max(1.0, link);
+}
+
+PlanTable planned_rows(const Config& given, const Cluster& cluster, int world) {
+  Config const config = planning_config(given);
+  PlanTable rows;
+  for (PlanRow& row : table_of(candidates_of(config, cluster, world))) {
+    const StepShape& shape = row.configuration.shape;
+    // A single micro-batch in all would leave the run without a noise scale to go on by.
+    bool const sees = has_estimate(shape.layout.dp, row.micro_batches());
+    if (sees && detail::is_plain(shape.layout) && takes_schedule(config, shape))
+      rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 RunPlanner::RunPlanner(const Config& config, const Cluster& cluster, int world,
                        const Configuration& present, PlannerMemory memory)
     : config_(planning_config(config)),
       cluster_(cluster),
       rules_(rules_of(config_)),
+      table_(planned_rows(config, cluster, world)),
       memory_(std::move(memory)) {
   memory_.live = aged(std::move(memory_.live));
-  for (PlanRow& row : table_of(candidates_of(config_, cluster_, world))) {
-    const StepShape& shape = row.configuration.shape;
-    // A single micro-batch in all would leave the run without a noise scale to go on by.
-    bool const sees = has_estimate(shape.layout.dp, row.micro_batches());
-    if (sees && is_plain(shape.layout) && takes_schedule(config_, shape)) {
-      table_.push_back(std::move(row));
-    }
-  }
   row_of(present);
 }
 

@@ -61,8 +61,23 @@ void move_latest(const std::string& folder, const std::string& name) {
   std::string const temporary = link + kTemporarySuffix;
   ::unlink(temporary.c_str());
   if (::symlink(name.c_str(), temporary.c_str()) != 0) throw_io_error("cannot link", temporary);
-  rename_path(temporary, link);
+  try {
+    rename_path(temporary, link);
+  } catch (const IoError&) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
   sync_directory(folder);
+}
+
+// "step-00000100.damaged", or with a number behind it. Returns the new path.
+std::string set_aside(const std::string& path) {
+  std::string aside = path + ".damaged";
+  std::error_code error;
+  for (int n = 2; fs::exists(aside, error); ++n) aside = fmt::format("{}.damaged-{}", path, n);
+  rename_path(path, aside);
+  sync_directory(fs::path(path).parent_path());
+  return aside;
 }
 
 // By presence and sizes: reading every older checkpoint after each save would take too long.
@@ -185,23 +200,52 @@ SavedCheckpoint CheckpointDraft::publish(const ModelConfig& model, const Counter
     config["bos_token_id"] = config["eos_token_id"] = *tokenizer.end_of_text;
   }
   sums["config.json"] = write_text_file(tree.file("config.json"), config.dump(2) + "\n");
-  CheckpointSummary const summary{model, counters, planner, true, tokenizer.id, 0};
+  CheckpointSummary const summary{model, counters, planner, true, tokenizer.id, 0, tokenizer.data};
   std::int64_t bytes =
       write_text_file(tree.file(kStateFile), state_text(make_state(summary, sums))).bytes;
   for (const auto& [file, sum] : sums) bytes += sum.bytes;
   sync_directory(tree.path());
 
   put_in_place(tree, place_->folder, place_->name);
-  move_latest(place_->folder, place_->name);
-  return {place_->folder + "/" + place_->name, bytes, prune(place_->folder, counters.step, keep)};
+  // From here on it is there, whatever else fails.
+  SavedCheckpoint saved{place_->folder + "/" + place_->name, bytes, {}};
+  try {
+    move_latest(place_->folder, place_->name);
+  } catch (const IoError& error) {
+    saved.warnings.emplace_back(error.what());
+  }
+  std::vector<std::string> const left = prune(place_->folder, counters.step, keep);
+  saved.warnings.insert(saved.warnings.end(), left.begin(), left.end());
+  return saved;
 }
 
-void point_latest(const std::string& checkpoint) {
-  std::filesystem::path const path = checkpoint;
+std::vector<std::string> settle_checkpoints(const FoundCheckpoint& found, std::int64_t keep) {
+  fs::path const path = found.directory;
   std::string const folder = path.parent_path(), name = path.filename();
-  std::error_code error;
-  if (std::filesystem::read_symlink(folder + "/" + kLatestLink, error) == name) return;
-  move_latest(folder, name);
+  std::vector<std::string> said;
+  auto const attempt = [&](auto&& body) {
+    try {
+      body();
+    } catch (const IoError& error) {
+      said.emplace_back(error.what());
+    }
+  };
+  for (const FoundCheckpoint::PassedOver& other : found.rejected)
+    attempt([&] {
+      said.push_back(fmt::format("{}: passed over, and set aside as {}", other.directory,
+                                 set_aside(other.directory)));
+    });
+  attempt([&] {
+    std::error_code error;
+    // A run killed between a checkpoint's two renames left the link behind.
+    if (fs::read_symlink(folder + "/" + kLatestLink, error) != name) move_latest(folder, name);
+  });
+  for (const auto& [step, of] : checkpoints_newest_first(folder)) {
+    if (of != name) continue;
+    std::vector<std::string> const left = prune(folder, step, keep);
+    said.insert(said.end(), left.begin(), left.end());
+  }
+  return said;
 }
 
 }  // namespace copus

@@ -20,6 +20,8 @@ json field(const json& object, const char* key) {
   return object.is_object() ? object.value(key, json()) : json();
 }
 
+}  // namespace
+
 std::optional<std::uint64_t> parse_hex(const json& value) {
   if (!value.is_string()) return std::nullopt;
   const auto& text = value.get_ref<const std::string&>();
@@ -28,8 +30,6 @@ std::optional<std::uint64_t> parse_hex(const json& value) {
   }
   return std::stoull(text, nullptr, 16);
 }
-
-}  // namespace
 
 std::string state_text(json state) {
   state.erase("checksum");
@@ -51,7 +51,7 @@ std::optional<json> read_state(const std::string& directory) {
   }
   json const format = state.value("format", json());
   if (format != kCheckpointFormat) {
-    throw ConfigError(
+    throw OtherFormat(
         fmt::format("{}: format is {}; accepted: {}", path, format.dump(), kCheckpointFormat));
   }
   return state;
@@ -74,7 +74,7 @@ FileSums file_sums(const json& state, const std::string& directory) {
     auto const hash = parse_hex(field(entry, "xxh3"));
     auto const bytes = field(entry, "bytes");
     bool const counted = bytes.is_number_unsigned() && bytes.get<std::uint64_t>() <= kMostBytes;
-    if (!hash || !counted || name.find('/') != std::string::npos) {
+    if (!hash || !counted || !is_file_name(name)) {
       throw ConfigError(fmt::format("{}/{}: damaged at file \"{}\"", directory, kStateFile, name));
     }
     sums[name] = {bytes.get<std::int64_t>(), *hash};

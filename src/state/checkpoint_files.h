@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/core/error.h"
 #include "copus/state/hf.h"
 #include "state/files.h"
 
@@ -18,6 +19,14 @@ constexpr const char* kStateFile = "state.json";
 // nothing; a damaged or newer one a ConfigError.
 std::string state_text(nlohmann::json state);
 std::optional<nlohmann::json> read_state(const std::string& directory);
+
+// 16 hexadecimal digits, as to_hex writes them; nothing where it is no such text.
+std::optional<std::uint64_t> parse_hex(const nlohmann::json& value);
+
+// A checkpoint of another version of this program: whole, for all that is known.
+struct OtherFormat : ConfigError {
+  using ConfigError::ConfigError;
+};
 
 using FileSums = std::map<std::string, FileSum>;
 nlohmann::json to_json(const FileSums& sums);

@@ -1,11 +1,15 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "copus/core/error.h"
 #include "copus/state/checkpoint.h"
@@ -184,31 +188,48 @@ std::vector<std::string> checkpoint_problems(const std::string& directory) {
   return problems;
 }
 
-void check_small_files(const std::string& directory) {
+namespace {
+
+// What may not be opened is no damage: whoever may, or the file system when it is back, finds it
+// whole. A disk's own failure is.
+void require_readable(const std::string& directory) {
   std::error_code error;
-  if (!fs::exists(directory + "/" + kStateFile, error)) return;
-  FileSums sums;
-  parse_state(directory, sums);
-  std::vector<std::string> problems;
-  for (const auto& [name, sum] : sums) {
-    if (name.ends_with(".safetensors")) continue;
-    std::string problem = file_problem(directory, name, sum, Depth::contents);
-    if (!problem.empty()) problems.push_back(std::move(problem));
+  fs::directory_iterator const entries(directory, error);
+  if (error) throw IoError(fmt::format("cannot read {}: {}", directory, error.message()));
+  for (const fs::directory_entry& entry : entries) {
+    if (!entry.is_regular_file(error)) continue;
+    int const fd = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0) {
+      ::close(fd);
+    } else if (errno != EIO && errno != ENOENT) {
+      throw_io_error("cannot read", entry.path());
+    }
   }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  try {
+    read_state(directory);
+  } catch (const OtherFormat&) {
+    throw;
+  } catch (const ConfigError&) {
+    // Damage, which is told with the rest of it.
+  } catch (const IoError&) {
+  }
 }
+
+}  // namespace
 
 FoundCheckpoint newest_complete(const std::string& run_dir) {
   std::string const folder = run_dir + "/" + kCheckpointFolder;
   FoundCheckpoint found;
   // By number and not by `latest`: a run killed between the two renames has a newer one.
   for (const auto& [step, name] : checkpoints_newest_first(folder)) {
-    std::vector<std::string> const problems = checkpoint_problems(folder + "/" + name);
+    std::string const directory = folder + "/" + name;
+    require_readable(directory);
+    std::vector<std::string> problems = checkpoint_problems(directory);
     if (problems.empty()) {
-      found.directory = folder + "/" + name;
+      found.directory = directory;
       break;
     }
-    found.rejected.insert(found.rejected.end(), problems.begin(), problems.end());
+    found.rejected.push_back({directory, std::move(problems)});
   }
   return found;
 }

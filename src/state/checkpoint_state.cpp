@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <type_traits>
 
 #include "copus/core/config_io.h"
@@ -165,6 +167,7 @@ json make_state(const CheckpointSummary& summary, const FileSums& sums) {
   json state{{"format", kCheckpointFormat},     {"counters", to_json(summary.counters)},
              {"model", to_json(summary.model)}, {"optimizer", summary.has_optimizer},
              {"tokenizer", summary.tokenizer},  {"files", to_json(sums)}};
+  if (summary.data != 0) state["data"] = to_hex(summary.data);
   if (!(summary.planner == PlannerMemory{})) {
     state["planner"] = json::parse(memory_text(summary.planner));
   }
@@ -188,6 +191,7 @@ CheckpointSummary parse_state(const std::string& directory, FileSums& sums) {
     }
     summary.has_optimizer = state->at("optimizer").get<bool>();
     summary.tokenizer = state->at("tokenizer").get<std::string>();
+    summary.data = parse_hex(state->value("data", json())).value_or(0);
     for (const auto& [name, sum] : sums) {
       if (__builtin_add_overflow(summary.bytes, sum.bytes, &summary.bytes)) {
         throw ConfigError(fmt::format("{}/{}: damaged: its files' sizes do not fit 63 bits",
@@ -212,6 +216,27 @@ std::vector<std::string> model_differences(const ModelConfig& stored, const Mode
                                    b.at(key).dump(), directory, value.dump()));
   }
   return problems;
+}
+
+void require_same_model(const std::string& directory, const ModelConfig& model) {
+  FileSums sums;
+  std::vector<std::string> problems =
+      model_differences(parse_state(directory, sums).model, model, directory);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void check_small_files(const std::string& directory) {
+  std::error_code error;
+  if (!std::filesystem::exists(directory + "/" + kStateFile, error)) return;
+  FileSums sums;
+  parse_state(directory, sums);
+  std::vector<std::string> problems;
+  for (const auto& [name, sum] : sums) {
+    if (name.ends_with(".safetensors")) continue;
+    std::string problem = file_problem(directory, name, sum, Depth::contents);
+    if (!problem.empty()) problems.push_back(std::move(problem));
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
 }  // namespace copus

@@ -204,6 +204,11 @@ void sync_directory(const std::string& path) {
   if (::fsync(fd) != 0 && errno != EINVAL) throw_io_error("cannot sync", path);
 }
 
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) {
     throw_io_error(fmt::format("cannot rename {} to", from), to);

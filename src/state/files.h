@@ -59,6 +59,9 @@ FileSum copy_file(const std::string& from, const std::string& to);
 // The file has the old text or the new one, whole, whatever happens meanwhile. Throws IoError.
 void replace_text_file(const std::string& path, std::string_view text);
 
+// Whether a name that was read somewhere is one of a file beside it, and no path.
+bool is_file_name(std::string_view name);
+
 // Makes the names in a directory (creations, renames) survive a power cut.
 void sync_directory(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);

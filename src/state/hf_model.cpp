@@ -92,8 +92,7 @@ void open_index(Opened& out, const ModelConfig& model, const FileSums& sums, Dep
   }
   std::set<std::string> names;
   for (const auto& [tensor, file] : root.at("weight_map").items()) {
-    if (!file.is_string() || file.get_ref<const std::string&>().empty() ||
-        file.get_ref<const std::string&>().find('/') != std::string::npos) {
+    if (!file.is_string() || !is_file_name(file.get_ref<const std::string&>())) {
       throw ConfigError(fmt::format("{}: weight_map \"{}\" is {}; accepted: a file name", path,
                                     tensor, file.dump()));
     }

@@ -96,7 +96,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   if (file->fd < 0) throw_io_error("cannot open", path);
   struct stat info = {};
   if (::fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
-    throw IoError(fmt::format("cannot read {}: not a regular file", path));
+    throw ConfigError(fmt::format("{}: not a regular file; expected a safetensors file", path));
   if (info.st_size < kLengthBytes) {
     throw ConfigError(
         fmt::format("{}: not a valid safetensors file: {} bytes, shorter than its length field",

@@ -34,7 +34,8 @@ bool plans(const Config& config) {
 }
 
 // The planner's last choice, out of the checkpoint, takes the place of the configuration's start.
-void go_on_as_chosen(const std::string& checkpoint, const Config& config, Communicator& world,
+// False where there is none that is possible.
+bool go_on_as_chosen(const std::string& checkpoint, const Config& config, Communicator& world,
                      Log& log, RunPlan& plan) {
   ChosenPlan chosen;
   std::string const unreadable =
@@ -45,15 +46,16 @@ void go_on_as_chosen(const std::string& checkpoint, const Config& config, Commun
                     }));
   if (!unreadable.empty()) throw ConfigError(unreadable);
   broadcast_value(world, chosen, 0);
-  if (chosen.dp == 0) return;
+  if (chosen.dp == 0) return false;
   std::string const problem = plan_problem(run_plan(chosen), config, world.size());
   if (!problem.empty()) {
     log.warn("what the planner had chosen is not possible any more: " + problem);
-    return;
+    return false;
   }
   plan = run_plan(chosen);
   log.info(fmt::format("going on as the planner had chosen: {}, batch {}", to_string(plan.layout),
                        plan.batch.value_or(config.batch.sequences)));
+  return true;
 }
 
 }  // namespace
@@ -94,10 +96,15 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   }
   RunInputs inputs = open_inputs(config, options.resume, directory, world, log, problems);
   if (!agreed(world, problems)) return RunEnd::refused;
-  if (config.adapt.mode == AdaptMode::act && config.adapt.script.empty() &&
-      !inputs.checkpoint.empty()) {
-    go_on_as_chosen(inputs.checkpoint, config, world, log, plan);
-  }
+  bool const acts = config.adapt.mode == AdaptMode::act && config.adapt.script.empty();
+  bool const chosen = acts && !inputs.checkpoint.directory.empty() &&
+                      go_on_as_chosen(inputs.checkpoint.directory, config, world, log, plan);
+  auto const backend = make_backend(device, options.threads);
+  RunMachine machine = run_machine(world, device, *backend, config.train.precision);
+  RunStart start{plan, std::move(*script)};
+  if (plans(config)) start.cluster = planning_cluster(config, options.hardware, machine, world);
+  if (acts && !chosen) start.trials = starting_plans(config, *start.cluster, world);
+  if (!start.trials.empty()) plan = start.plan = start.trials.front();
   if (config.parallel.virtual_stages.value_or(1) > 1 && plan.layout.pp == 1) {
     log.warn(fmt::format("parallel.virtual_stages: {} does nothing with one pipeline stage",
                          *config.parallel.virtual_stages));
@@ -107,7 +114,6 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
                          world.size() - plan.layout.world(), world.size(), to_string(plan.layout)));
   }
   for (const std::string& note : device.notes) log.info(note);
-  auto const backend = make_backend(device, options.threads);
   if (device.on_gpu) {
     log.info(attention_words(attention_task(config)));
     std::string const short_of = memory_problem(config, plan.layout, plan.micro, world.rank(),
@@ -116,7 +122,7 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
     if (!short_of.empty()) shortages.push_back(short_of);
     if (!agreed(world, shortages)) return RunEnd::refused;
   }
-  Run run(std::move(config), options, plan, std::move(*script), world, device, *backend,
+  Run run(std::move(config), options, std::move(start), world, std::move(machine),
           std::move(inputs), log);
   return run.go();
 }

@@ -32,14 +32,13 @@ double all_reduce_seconds(Communicator& world, Backend& backend, std::int64_t el
   return times[kTimes / 2];
 }
 
-// A ring of n ranks takes 2 (n - 1) steps of one message each.
 Link link_of(Communicator& world, Backend& backend) {
   if (world.size() == 1) return {};
   constexpr std::int64_t kSmall = 256, kLarge = 1 << 20;
-  double const n = world.size(), small = all_reduce_seconds(world, backend, kSmall);
+  double const small = all_reduce_seconds(world, backend, kSmall);
   double const large = all_reduce_seconds(world, backend, kLarge);
-  double const bytes = 2.0 * (n - 1.0) / n * static_cast<double>(kLarge * size_of(DType::f32));
-  return {small / (2.0 * (n - 1.0)), bytes / std::max(1e-9, large - small)};
+  return link_of_ring(world.size(), small, static_cast<double>(kLarge * size_of(DType::f32)),
+                      large);
 }
 
 // Rank 0's products while the others wait, over its products while all of them compute.

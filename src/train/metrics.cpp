@@ -45,6 +45,11 @@ void cut_after(const std::string& path, std::int64_t last_step, Log& log) {
   MetricsRecord const record = read_metrics_record(path, last_step);
   if (std::filesystem::exists(path))
     std::filesystem::resize_file(path, static_cast<std::uintmax_t>(record.bytes));
+  if (record.unreadable > 0)
+    log.warn(
+        fmt::format("{}: {} of its lines are none of a record, the first of them line {}: "
+                    "they stay as they are",
+                    path, record.unreadable, record.first_unreadable));
   if (record.steps == last_step) return;
   log.warn(
       fmt::format("{}: holds {} of the {} steps up to the checkpoint, the last of them step {}: "

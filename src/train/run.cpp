@@ -3,64 +3,39 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 #include "copus/core/config_io.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/activations.h"
 #include "copus/train/profile.h"
-#include "copus/train/rank_peak.h"
 #include "train/token_interval.h"
 
 namespace copus {
-namespace {
 
-// What each rank's device reaches, all measuring at the same time: the sum over a layout's ranks is
-// what the machine gives them together.
-std::vector<double> peaks_of(Communicator& world, const RankDevice& device, Backend& backend,
-                             Precision precision) {
-  std::vector<double> peaks(static_cast<std::size_t>(world.size()), 0.0);
-  peaks[static_cast<std::size_t>(world.rank())] = rank_peak_flops(device, backend, precision);
-  world.all_reduce(std::span<double>(peaks), ReduceOp::sum);
-  return peaks;
-}
-
-}  // namespace
-
-Run::Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
-         Communicator& world, const RankDevice& device, Backend& backend, RunInputs inputs,
-         Log& log)
+Run::Run(Config config, const TrainOptions& options, RunStart start, Communicator& world,
+         RunMachine machine, RunInputs inputs, Log& log)
     : config_(std::move(config)),
       options_(options),
       directory_{config_.run_dir},
-      plan_(plan),
-      script_(std::move(script)),
+      plan_(start.plan),
+      script_(std::move(start.script)),
+      cluster_(std::move(start.cluster)),
       world_(world),
-      device_(device),
-      backend_(backend),
-      ranks_(join_devices(world, device, backend)),
+      machine_(std::move(machine)),
       inputs_(std::move(inputs)),
       log_(log),
-      peak_flops_(peaks_of(world, device, backend, config_.train.precision)),
-      trainer_(config_, *ranks_, plan_.layout, plan_.micro, backend_),
+      trainer_(config_, *machine_.ranks, plan_.layout, plan_.micro, machine_.backend),
       writer_(config_.run_dir, tokenizer_of(*inputs_.train), config_.checkpoint.keep),
       stall_watch_(
           trainer_.activity(), [this] { return asked_to_stop(); },
           [rank = world.rank()](const std::string& words) {
-            // Not by fmt::print: a stderr that is full or closed must not end the run.
-            std::fputs(fmt::format("rank {}: {}\n", rank, words).c_str(), stderr);
-          }) {}
-
-double Run::peak_of(const Layout& layout) const {
-  return std::accumulate(peak_flops_.begin(), peak_flops_.begin() + layout.world(), 0.0);
-}
-
-std::string Run::device_words() const {
-  return device_.on_gpu ? device_.words : backend_.name();
+            standard_error().write(fmt::format("rank {}: {}\n", rank, words));
+          }) {
+  if (start.trials.size() > 1) trials_.emplace(world, std::move(start.trials));
 }
 
 std::string Run::end_reason() {

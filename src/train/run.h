@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "copus/comm/rank_device.h"
 #include "copus/core/config.h"
 #include "copus/core/log.h"
 #include "copus/train/branched_check.h"
@@ -20,19 +19,29 @@
 #include "train/run_checkpoint.h"
 #include "train/run_directory.h"
 #include "train/run_inputs.h"
+#include "train/run_machine.h"
 #include "train/stall_watch.h"
 #include "train/switch_watch.h"
+#include "train/trials.h"
 
 namespace copus {
 
 // A plan as events of metrics.jsonl show it.
 nlohmann::json plan_json(const RunPlan& plan, std::int64_t batch);
 
+// What a run begins with, and what is known already to change it.
+struct RunStart {
+  RunPlan plan;
+  Script script;
+  std::optional<Cluster> cluster = {};  // where the configuration asks for a planner
+  std::vector<RunPlan> trials = {};     // the first one is the plan
+};
+
 class Run {
  public:
   // Everything checked; nothing written yet.
-  Run(Config config, const TrainOptions& options, const RunPlan& plan, Script script,
-      Communicator& world, const RankDevice& device, Backend& backend, RunInputs inputs, Log& log);
+  Run(Config config, const TrainOptions& options, RunStart start, Communicator& world,
+      RunMachine machine, RunInputs inputs, Log& log);
   RunEnd go();
 
  private:
@@ -43,6 +52,7 @@ class Run {
   void start();
   void load();
   void take_directory();
+  void settle();
   void open_record();
   void start_planner();
   void show_start();
@@ -58,36 +68,33 @@ class Run {
   void follow_script();
   void settle_switch();
   void consult_planner();
+  void follow_trials();
+  nlohmann::json unpriced_decision(const RunPlan& to);
   std::string check_problem() const;
   void check_batches();
   void report_check(const CheckRun& run, std::int64_t branch_tokens);
   void write_decision(const Decision& decision, bool acts);
   void change_to(const RunPlan& plan, const std::string& reason);
-  double peak_of(const Layout& layout) const;
-  std::string device_words() const;
-  Cluster cluster();
   std::string end_reason();  // empty: go on
   std::string stop_words() const;
 
   Config config_;
   TrainOptions options_;
   RunDirectory directory_;
-  RunLock lock_;  // rank 0's
   RunPlan plan_;
   Script script_;
+  std::optional<Cluster> cluster_;
   Communicator& world_;
-  RankDevice device_;
-  Backend& backend_;
-  std::unique_ptr<Communicator> ranks_;  // of the world, for tensors in the backend's memory
+  RunMachine machine_;
   RunInputs inputs_;
   Log& log_;
-  std::vector<double> peak_flops_;  // by rank of the world
   Trainer trainer_;
   CheckpointWriter writer_;
   std::unique_ptr<MetricsFile> metrics_;  // rank 0
   std::optional<Progress> progress_;
   SwitchWatch watch_;
   std::optional<Adapter> adapter_;   // where the configuration asks for a planner
+  std::optional<Trials> trials_;     // while they last
   std::optional<GnsReading> noise_;  // the latest
   StallWatch stall_watch_;
   bool stopping_ = false;                // some rank was asked to end

@@ -42,7 +42,7 @@ void Run::check_batches() {
   CheckRequest request = check_request(config_, plan_.layout, plan_.micro,
                                        batch_of(plan_, config_.batch, counters.tokens),
                                        limit < 0 ? -1 : limit - counters.samples);
-  request.free_bytes = available_memory_bytes() / device_.ranks_here;
+  request.free_bytes = available_memory_bytes() / machine_.device.ranks_here;
   request.stop = [this] { return asked_to_stop(); };
   if (leads()) {
     request.show = [this](const std::string& words) { log_.live("branched check: " + words); };

@@ -71,8 +71,8 @@ std::string run_directory_problem(const std::string& path, bool resume) {
     return fmt::format("run_dir {}: {} cannot be written ({}); expected a folder where one can",
                        path, above.string(), why);
   if (resume && exists &&
-      !(fs::exists(path + "/config.json", ignored) &&
-        fs::exists(path + "/metrics.jsonl", ignored))) {
+      !(fs::is_regular_file(path + "/config.json", ignored) &&
+        fs::is_regular_file(path + "/metrics.jsonl", ignored))) {
     return fmt::format("--resume: run_dir {} holds no run (no config.json and metrics.jsonl)",
                        path);
   }
@@ -88,7 +88,7 @@ RunLock::~RunLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-std::string RunLock::take(const RunDirectory& run, bool resume, std::string& warning) {
+std::string RunLock::take(const RunDirectory& run, bool resume) {
   fd_ = ::open(run.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0)
     throw IoError(
@@ -110,7 +110,7 @@ std::string RunLock::take(const RunDirectory& run, bool resume, std::string& war
           "folder with --run-dir",
           run.path, owner.empty() ? "it has not said which" : owner);
     }
-    warning = fmt::format(
+    warning_ = fmt::format(
         "{}: this file system keeps no locks ({}): nothing stops a second process from training "
         "here",
         run.lock(), std::system_category().message(errno));

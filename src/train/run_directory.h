@@ -33,12 +33,15 @@ class RunLock {
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
-  // The folder is there. Returns who has it, in a sentence, or an empty string; `warning` says so
-  // where the file system keeps no locks. Throws IoError where no file can be made.
-  std::string take(const RunDirectory& run, bool resume, std::string& warning);
+  // The folder is there. Returns who has it, in a sentence, or an empty string. Throws IoError
+  // where no file can be made.
+  std::string take(const RunDirectory& run, bool resume);
+  // Of a file system that keeps no locks; else empty.
+  const std::string& warning() const { return warning_; }
 
  private:
   int fd_ = -1;
+  std::string warning_;
 };
 
 }  // namespace copus

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "copus/comm/broadcast.h"
+#include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/data/tokenizer.h"
@@ -22,6 +23,13 @@ namespace {
 // Steps that a checkpoint held must not be trained again from nothing because it is gone.
 void require_no_lost_checkpoint(const RunDirectory& run, std::vector<std::string>& problems) {
   MetricsRecord const record = read_metrics_record(run.metrics());
+  if (record.saved_step < 0 && record.unreadable > 0) {
+    problems.push_back(fmt::format(
+        "--resume: {}: line {} is no line of a record, so whether a checkpoint is missing cannot "
+        "be told, and {} holds none: put the file right, or start anew in another folder "
+        "(--run-dir)",
+        run.metrics(), record.first_unreadable, run.checkpoints()));
+  }
   if (record.saved_step < 0) return;
   problems.push_back(fmt::format(
       "--resume: {} tells of a checkpoint of step {}, and {} holds none: put it back, or start "
@@ -29,33 +37,52 @@ void require_no_lost_checkpoint(const RunDirectory& run, std::vector<std::string
       run.metrics(), record.saved_step, run.checkpoints()));
 }
 
-// On rank 0: the newest complete one, or "" and why not.
-std::string find_checkpoint(const RunDirectory& run, Log& log, std::vector<std::string>& problems) {
+// On rank 0: the newest complete one, or none and why not.
+FoundCheckpoint find_checkpoint(const RunDirectory& run, Log& log,
+                                std::vector<std::string>& problems) {
   FoundCheckpoint found = newest_complete(run.path);
-  if (!found.directory.empty()) {
-    for (const std::string& reason : found.rejected) log.warn(reason);
-  } else if (found.rejected.empty()) {
-    require_no_lost_checkpoint(run, problems);
-  } else {
-    // Starting over would overwrite the record of what was trained.
+  if (found.directory.empty() && found.rejected.empty()) require_no_lost_checkpoint(run, problems);
+  // Starting over would overwrite the record of what was trained.
+  if (found.directory.empty() && !found.rejected.empty())
     problems.push_back(fmt::format("--resume: no checkpoint of {} is complete:", run.path));
-    problems.insert(problems.end(), found.rejected.begin(), found.rejected.end());
+  for (const FoundCheckpoint::PassedOver& other : found.rejected) {
+    for (const std::string& reason : other.problems) {
+      if (found.directory.empty()) {
+        problems.push_back(reason);
+      } else {
+        log.warn(reason);
+      }
+    }
   }
-  return found.directory;
+  return found;
 }
 
-// The same on every rank, whatever each can see: what follows must not depend on that.
-std::string agreed_checkpoint(const RunDirectory& run, bool search, Communicator& world, Log& log,
-                              std::vector<std::string>& problems) {
-  std::string const mine = search && world.rank() == 0 ? find_checkpoint(run, log, problems) : "";
-  std::string const directory = broadcast_text(world, mine, 0);
-  if (!directory.empty() && !std::filesystem::exists(directory)) {
+// Before anything is written: a checkpoint of another model is refused. Other data may be meant.
+void compare(const RunInputs& inputs, const Config& config, Log& log) {
+  const std::string& directory = inputs.checkpoint.directory;
+  require_same_model(directory, config.model);
+  std::uint64_t const stored = read_checkpoint_summary(directory).data;
+  if (inputs.train && stored != 0 && stored != inputs.train->identity())
+    log.warn(fmt::format(
+        "data.train: not the tokens that {} was trained on: from here on samples are those of the "
+        "present ones",
+        directory));
+}
+
+// The same on every rank, whatever each can see: what follows must not depend on that. Those passed
+// over are rank 0's to know.
+FoundCheckpoint agreed_checkpoint(const RunDirectory& run, bool search, Communicator& world,
+                                  Log& log, std::vector<std::string>& problems) {
+  FoundCheckpoint found;
+  if (search && world.rank() == 0) found = find_checkpoint(run, log, problems);
+  found.directory = broadcast_text(world, found.directory, 0);
+  if (!found.directory.empty() && !std::filesystem::exists(found.directory)) {
     problems.push_back(fmt::format(
         "--resume: {} is not to be seen from rank {}: run_dir must lie on a file system that all "
         "hosts share",
-        directory, world.rank()));
+        found.directory, world.rank()));
   }
-  return directory;
+  return found;
 }
 
 }  // namespace
@@ -82,9 +109,19 @@ RunInputs open_inputs(const Config& config, bool resume, const RunDirectory& run
   });
   if (resume) {
     Stopwatch const watch(inputs.check_seconds);
-    inputs.checkpoint = agreed_checkpoint(run, directory.empty(), world, log, problems);
+    bool found = directory.empty();
+    if (found && world.rank() == 0) {
+      // A run that is still saving its last state would make another checkpoint the newest.
+      inputs.lock = std::make_unique<RunLock>();
+      std::string const taken = problem_of([&] { return inputs.lock->take(run, resume); });
+      if (!taken.empty()) problems.push_back(taken);
+      found = taken.empty();
+    }
+    inputs.checkpoint = agreed_checkpoint(run, found, world, log, problems);
+    if (world.rank() == 0 && !inputs.checkpoint.directory.empty())
+      collect([&] { compare(inputs, config, log); });
   }
-  if (inputs.checkpoint.empty() && !config.model.from.empty()) {
+  if (inputs.checkpoint.directory.empty() && !config.model.from.empty()) {
     Depth const depth = world.rank() == 0 ? Depth::contents : Depth::sizes;
     collect([&] { inputs.weights.emplace(config.model.from, config.model, depth); });
   }
@@ -120,7 +157,7 @@ std::vector<std::string> config_differences(const std::string& path, const Confi
 }
 
 TokenizerIdentity tokenizer_of(const Loader& data) {
-  TokenizerIdentity identity{data.summary().front().tokenizer, {}};
+  TokenizerIdentity identity{data.summary().front().tokenizer, {}, data.identity()};
   if (identity.id == "bytes") identity.end_of_text = open_tokenizer(identity.id).end_of_text;
   return identity;
 }

@@ -1,5 +1,6 @@
 // Everything that a run reads, opened and checked before anything is written.
 #pragma once
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -14,10 +15,11 @@
 namespace copus {
 
 struct RunInputs {
+  std::unique_ptr<RunLock> lock;  // on rank 0 of a resume: held before its checkpoint is chosen
   std::optional<Loader> train;
   std::optional<EvalSet> val;
   std::optional<HfModel> weights;  // of model.from
-  std::string checkpoint;          // to resume from, or empty
+  FoundCheckpoint checkpoint;      // to resume from, if any; passed over ones: on rank 0
   double check_seconds = 0.0;      // that comparing its checksums took, on rank 0
 };
 

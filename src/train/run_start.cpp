@@ -12,7 +12,6 @@
 #include "copus/plan/planner_memory.h"
 #include "copus/state/checkpoint.h"
 #include "copus/train/rank_peak.h"
-#include "train/measure_hardware.h"
 #include "train/run.h"
 #include "train/run_checkpoint.h"
 #include "train/stopwatch.h"
@@ -21,14 +20,14 @@ namespace copus {
 
 void Run::load() {
   PhaseMark const phase(trainer_.activity(), "reading weights");
-  if (!inputs_.checkpoint.empty()) {
+  if (!inputs_.checkpoint.directory.empty()) {
     {
       Stopwatch const watch(read_seconds_);
-      load_run(inputs_.checkpoint, config_.model, trainer_);
+      load_run(inputs_.checkpoint.directory, config_.model, trainer_);
     }
     log_.info(
         fmt::format("resumed from {}: step {}, {} tokens; checked in {:.2f} s, read in {:.2f}",
-                    inputs_.checkpoint, trainer_.state().counters.step,
+                    inputs_.checkpoint.directory, trainer_.state().counters.step,
                     trainer_.state().counters.tokens, inputs_.check_seconds, read_seconds_));
     saved_at_ = trainer_.state().counters.step;
   } else if (inputs_.weights) {
@@ -46,8 +45,9 @@ void Run::load() {
 
 void Run::show_start() {
   for (const std::string& line :
-       run_table(config_, plan_.layout, plan_.micro, device_words(), peak_of(plan_.layout),
-                 listed_peak_flops(device_, config_.train.precision).has_value())) {
+       run_table(config_, plan_.layout, plan_.micro, machine_.device_words(),
+                 machine_.peak_of(plan_.layout),
+                 listed_peak_flops(machine_.device, config_.train.precision).has_value())) {
     log_.info(line);
   }
   for (const std::string& line :
@@ -63,18 +63,18 @@ void Run::write_run_event() {
   log_.info(fmt::format("weight hash {}", hash));
   if (!leads()) return;
   nlohmann::json fields = {{"version", options_.version},
-                           {"backend", backend_.name()},
-                           {"device", device_words()},
-                           {"transport", ranks_->transport()},
+                           {"backend", machine_.backend.name()},
+                           {"device", machine_.device_words()},
+                           {"transport", machine_.ranks->transport()},
                            {"ranks", plan_.layout.world()},
                            {"hosts", hosts},
                            {"weight_hash", hash},
                            {"parameters", parameter_count(config_.model)},
-                           {"peak_flops", peak_of(plan_.layout)},
+                           {"peak_flops", machine_.peak_of(plan_.layout)},
                            {"planned_memory_bytes", trainer_.memory().total()},
-                           {"resumed", !inputs_.checkpoint.empty()}};
-  if (!inputs_.checkpoint.empty()) {
-    fields["resumed_from"] = {{"path", inputs_.checkpoint},
+                           {"resumed", !inputs_.checkpoint.directory.empty()}};
+  if (!inputs_.checkpoint.directory.empty()) {
+    fields["resumed_from"] = {{"path", inputs_.checkpoint.directory},
                               {"check_seconds", inputs_.check_seconds},
                               {"read_seconds", read_seconds_}};
   }
@@ -83,27 +83,31 @@ void Run::write_run_event() {
 
 // On rank 0 the folder, held against other processes, with a record to go on with.
 void Run::take_directory() {
-  std::string warning, taken;
-  if (leads()) {
+  std::string taken;
+  if (leads() && !inputs_.lock) {
     make_run_directory(directory_);
-    taken = lock_.take(directory_, options_.resume, warning);
+    inputs_.lock = std::make_unique<RunLock>();
+    taken = inputs_.lock->take(directory_, options_.resume);
   }
   // world: what rank 0 found ends all.
   taken = broadcast_text(world_, taken, 0);
   if (!taken.empty()) throw ConfigError(leads() ? std::vector{taken} : std::vector<std::string>{});
   if (!leads()) return;
   log_.attach_file(directory_.log());
-  if (!warning.empty()) log_.warn(warning);
-  if (!inputs_.checkpoint.empty()) {
-    // A run killed between a checkpoint's two renames left the link behind.
-    std::string const problem = problem_of([&] {
-      point_latest(inputs_.checkpoint);
-      return std::string();
-    });
-    if (!problem.empty()) log_.warn(problem);
-  } else {
-    start_record(directory_, log_);
-  }
+  if (!inputs_.lock->warning().empty()) log_.warn(inputs_.lock->warning());
+  if (inputs_.checkpoint.directory.empty()) start_record(directory_, log_);
+}
+
+// What an earlier end left undone among the checkpoints, and what the configuration leaves to do.
+void Run::settle() {
+  for (const std::string& line : settle_checkpoints(inputs_.checkpoint, config_.checkpoint.keep))
+    log_.warn(line);
+  std::int64_t const tokens = trainer_.state().counters.tokens;
+  if (tokens > config_.train.tokens)
+    log_.warn(
+        fmt::format("train.tokens {} lies behind the {} tokens of the checkpoint: nothing is "
+                    "left to train",
+                    config_.train.tokens, tokens));
 }
 
 // What rank 0 writes of the run from here on.
@@ -119,21 +123,24 @@ void Run::open_record() {
 
 void Run::start() {
   // Weights that are given are read before anything is written: they may be refused.
-  bool const goes_on = !inputs_.checkpoint.empty();
+  bool const goes_on = !inputs_.checkpoint.directory.empty();
   if (!goes_on) load();
   take_directory();
-  if (goes_on) load();
+  if (goes_on) {
+    load();
+    // Only now: nothing of the folder has changed if the state could not be read.
+    if (leads()) settle();
+  }
   show_start();
-  progress_.emplace(config_, flops_per_token(config_.model), peak_of(plan_.layout),
+  progress_.emplace(config_, flops_per_token(config_.model), machine_.peak_of(plan_.layout),
                     trainer_.state().counters.tokens);
   if (leads()) open_record();
   write_run_event();
-  if (config_.adapt.mode == AdaptMode::suggest || config_.adapt.mode == AdaptMode::act)
-    start_planner();
+  if (cluster_) start_planner();
 }
 
 void Run::start_planner() {
-  Cluster const machine = cluster();
+  const Cluster& machine = *cluster_;
   const PlannerMemory& memory = trainer_.state().planner;
   if (leads()) {
     // With the configuration and the metrics this is all that plan/replay.h needs.
@@ -147,21 +154,6 @@ void Run::start_planner() {
                      {"memory", nlohmann::json::parse(memory_text(memory))}});
   }
   adapter_.emplace(config_, machine, world_, plan_, memory);
-}
-
-// The machine as the planner sees it: what was named, or what these ranks measure.
-Cluster Run::cluster() {
-  auto const hosts = static_cast<int>(host_names(world_).size());
-  Hardware const hardware =
-      options_.hardware
-          ? *options_.hardware
-          : measure_hardware(backend_, *ranks_,
-                             peak_flops_[static_cast<std::size_t>(world_.rank())],
-                             config_.train.precision, hosts, rank_memory_bytes(device_, backend_));
-  Cluster cluster = cluster_of(config_.cluster, hardware);
-  cluster.nodes = hosts;
-  cluster.gpus_per_node = (world_.size() + hosts - 1) / hosts;
-  return cluster;
 }
 
 }  // namespace copus

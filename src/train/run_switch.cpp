@@ -72,7 +72,8 @@ std::string words(const RunPlan& plan, std::int64_t batch) {
 
 // Everything that may change the run's plan, after a step.
 void Run::between_steps(const StepRecord& record) {
-  if (adapter_ && !watch_.fresh()) adapter_->observe(record, plan_);
+  bool const counts = !watch_.fresh();
+  if (adapter_ && counts) adapter_->observe(record, plan_);
   if (trainer_.active()) {
     watch_.add(static_cast<double>(record.batch * config_.model.seq_len) / record.seconds,
                trainer_.mesh());
@@ -87,7 +88,23 @@ void Run::between_steps(const StepRecord& record) {
     if (leads()) metrics_->event("verify", trainer_.state().counters, fields);
   }
   follow_script();
+  if (trials_) {
+    if (counts) trials_->add(record.seconds);
+    if (trials_->due()) follow_trials();
+    return;
+  }
   if (adapter_ && adapter_->due(trainer_.state().counters.step)) consult_planner();
+}
+
+// Of a change that nobody weighs.
+nlohmann::json Run::unpriced_decision(const RunPlan& to) {
+  std::int64_t const tokens = trainer_.state().counters.tokens;
+  return {{"from", plan_json(plan_, batch_of(plan_, config_.batch, tokens))},
+          {"to", plan_json(to, batch_of(to, config_.batch, tokens))},
+          {"predicted", nullptr},
+          {"current", nullptr},
+          {"probability", nullptr},
+          {"cost_seconds", nullptr}};
 }
 
 void Run::follow_script() {
@@ -104,16 +121,28 @@ void Run::follow_script() {
     return;
   }
   if (leads()) {
-    metrics_->event("decision", counters,
-                    {{"from", plan_json(plan_, batch_of(plan_, config_.batch, counters.tokens))},
-                     {"to", plan_json(*plan, batch_of(*plan, config_.batch, counters.tokens))},
-                     {"reason", "adapt.script"},
-                     {"predicted", nullptr},
-                     {"current", nullptr},
-                     {"probability", nullptr},
-                     {"cost_seconds", nullptr}});
+    nlohmann::json fields = unpriced_decision(*plan);
+    fields["reason"] = "adapt.script";
+    metrics_->event("decision", counters, fields);
   }
   change_to(*plan, "adapt.script");
+}
+
+// After the steps of a trial: the next one, or the fastest of all.
+void Run::follow_trials() {
+  const Counters& counters = trainer_.state().counters;
+  std::optional<Trials::Outcome> const outcome = trials_->next();
+  if (!outcome) return;
+  const Trials::Outcome& next = *outcome;
+  log_.info("planner: " + next.words);
+  if (leads()) {
+    nlohmann::json fields = unpriced_decision(next.plan);
+    fields["reason"] = next.words;
+    metrics_->event("decision", counters, fields);
+  }
+  if (!(next.plan == plan_)) change_to(next.plan, "trial");
+  // One that was refused leaves nothing to measure.
+  if (next.over || !(next.plan == plan_)) trials_.reset();
 }
 
 // Some steps after a switch of the planner's: whether it is kept, and back where it was wrong.
@@ -181,7 +210,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   SwitchRequest request;
   request.layout = plan.layout;
   request.micro = plan.micro;
-  request.free_bytes = backend_.free_bytes() / device_.sharing;
+  request.free_bytes = machine_.backend.free_bytes() / machine_.device.sharing;
   SwitchRecord const record = [&] {
     PhaseMark const phase(trainer_.activity(), "changing the layout");
     return trainer_.switch_to(request);
@@ -199,7 +228,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   plan_ = plan;
   trainer_.state().counters.plan = chosen;
   watch_.switched();
-  progress_->use_peak(peak_of(plan_.layout));
+  progress_->use_peak(machine_.peak_of(plan_.layout));
   if (!leads()) return;
   log_.info(fmt::format("switched in {:.3f} s ({}): {} moved, {} copied, peak of this rank {}",
                         record.total_seconds, phases_of(record),

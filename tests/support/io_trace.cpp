@@ -3,8 +3,10 @@
 //   sync PATH BYTES     as long as the file was then
 //   rename FROM TO
 //   read PATH BYTES     by read(2); pread(2) is not noted
+//   lock PATH           a lock of the whole file that was given
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -53,6 +55,12 @@ int fsync(int fd) {
 int fdatasync(int fd) {
   int const result = next<int(int)>("fdatasync")(fd);
   if (result == 0) note_sync(fd);
+  return result;
+}
+
+int flock(int fd, int operation) noexcept {
+  int const result = next<int(int, int)>("flock")(fd, operation);
+  if (result == 0) note("lock " + path_of(fd));
   return result;
 }
 

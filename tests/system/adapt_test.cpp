@@ -1,6 +1,8 @@
 // The planner through the binary: suggest changes nothing, act does what it says.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "copus/core/median.h"
 #include "support/command.h"
 #include "support/reference.h"
 
@@ -66,18 +68,26 @@ TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {
   REQUIRE(run.code == 0);
   json now;  // what steps must run in
   std::int64_t samples = 0;
-  bool moved = false;
+  bool moved = false, trying = true;
   for (const json& line : here.metrics("act")) {
     std::string const event = line.value("event", "");
-    if (event == "decision") {
+    if (event == "decision" && line["predicted"].is_null()) {
+      // A trial of the start, or the fastest of them.
+      CHECK(trying);
+      now = line["to"];
+      if (line["reason"].get<std::string>().find("is the fastest") != std::string::npos)
+        trying = false;
+    } else if (event == "decision") {
+      trying = false;
       CHECK(line["step"].get<int>() % 20 == 0);
       if (line["acted"] == true) now = line["to"];
+    } else if (event == "planner") {
+      now = line["plan"];
     } else if (event == "reshard") {
       CHECK(!line.contains("refused"));
       now = line["to"];  // a rollback's too
       moved = true;
     } else if (event.empty()) {
-      if (now.is_null()) now = {{"batch", 8}, {"dp", line["dp"]}, {"tp", line["tp"]}};
       CHECK((line["batch"] == now["batch"] && line["dp"] == now["dp"] && line["tp"] == now["tp"]));
       samples += line["batch"].get<std::int64_t>();
       CHECK(line["samples"] == samples);
@@ -86,6 +96,59 @@ TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {
   }
   CHECK(events(here.metrics("act"), "decision").size() > 2);
   if (!moved) WARN("no layout was better by enough this time: the move itself is tested by script");
+}
+
+TEST_CASE(
+    "a run that may choose its layout tries the best predictions, and goes on in the fastest") {
+  Workspace const here;
+  prepare(here);
+  // A named machine: the trials do not hang on how busy this one is.
+  Outcome const run = here.copus(
+      "train c.json --ranks 4 --threads 1 --set cluster.hardware=h100-sxm --set "
+      "train.tokens=204800 "
+      "--set adapt.interval_steps=1000");
+  INFO(run.err);
+  REQUIRE(run.code == 0);
+  std::vector<std::vector<double>> seconds(1);
+  std::vector<json> plans;
+  json last;
+  for (const json& line : here.metrics("act")) {
+    std::string const event = line.value("event", "");
+    if (event == "planner") plans.push_back(line["plan"]);
+    if (event == "decision" && last.is_null()) {
+      CHECK(line["from"] == plans.back());
+      if (line["reason"].get<std::string>().find("is the fastest") != std::string::npos) {
+        last = line["to"];
+      } else {
+        plans.push_back(line["to"]);
+        seconds.emplace_back();
+      }
+    } else if (event.empty() && last.is_null()) {
+      seconds.back().push_back(line["seconds"]);
+    } else if (event.empty()) {
+      CHECK((line["dp"] == last["dp"] && line["tp"] == last["tp"] && line["pp"] == last["pp"] &&
+             line["batch"] == 8));
+    }
+  }
+  REQUIRE(plans.size() > 1);
+  std::vector<double> medians;
+  for (std::vector<double>& times : seconds) {
+    REQUIRE((times.size() == 11 || times.size() == 4));  // the first of each does not count
+    medians.push_back(copus::median({times.begin() + 1, times.end()}));
+  }
+  auto const best = std::min_element(medians.begin(), medians.end()) - medians.begin();
+  CHECK(plans[static_cast<std::size_t>(best)] == last);
+}
+
+TEST_CASE("keys that are given leave nothing to try") {
+  Workspace const here;
+  prepare(here);
+  REQUIRE(
+      here.copus("train c.json --ranks 2 --threads 1 --set parallel.dp=2 --set parallel.tp=1 --set "
+                 "parallel.pp=1 --set batch.micro=2 --set train.tokens=51200")
+          .code == 0);
+  for (const json& line : events(here.metrics("act"), "decision"))
+    CHECK(line["reason"].get<std::string>().find("trial") == std::string::npos);
 }
 
 TEST_CASE("what the planner has measured goes on in a resumed run, on another world too") {

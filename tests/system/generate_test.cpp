@@ -52,6 +52,15 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("text that cannot be written is a failure") {
+  Reference const reference("llama-tied");
+  Workspace const here;
+  Outcome const full = here.copus("generate '" + reference.directory +
+                                  "' --prompt a --tokens 2 --tokenizer bytes >/dev/full");
+  CHECK(full.code == 1);
+  CHECK(full.err.find("stdout: cannot write") != std::string::npos);
+}
+
 TEST_CASE("the seed decides the text, and one of the likeliest is always the likeliest") {
   Reference const reference("llama-gqa");
   Workspace const here;

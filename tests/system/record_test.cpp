@@ -130,6 +130,64 @@ TEST_CASE("steps that no checkpoint has kept are set aside by a resume, and it s
   }
 }
 
+TEST_CASE("a resume chooses its checkpoint when no other process trains in the folder any more") {
+  Workspace const here;
+  short_run(here);
+  bool locked = false, read = false;
+  for (const auto& call : traced(here, "train c.json --resume --threads 1")) {
+    locked = locked || (call[0] == "lock" && call[1].ends_with("/run/.lock"));
+    if (call[0] != "read" || call[1].find("/run/checkpoints/") == std::string::npos) continue;
+    CHECK(locked);
+    read = true;
+  }
+  CHECK(read);
+}
+
+TEST_CASE("one damaged line of the record costs no other, and no start from nothing") {
+  Workspace const here;
+  short_run(here);
+  for (int const damaged : {1, 3}) {
+    CAPTURE(damaged);
+    std::vector<std::string> lines;
+    std::istringstream in(here.read("run/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    std::string const bad = "\x01" + lines[static_cast<std::size_t>(damaged - 1)].substr(1);
+    lines[static_cast<std::size_t>(damaged - 1)] = bad;
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    here.write("run/metrics.jsonl", text);
+    Outcome const resumed = here.copus("train c.json --resume --threads 1");
+    INFO(resumed.err);
+    CHECK(resumed.code == 0);
+    CHECK(says(resumed, "the first of them line 1"));
+    std::string const after = here.read("run/metrics.jsonl");
+    CHECK(after.substr(0, text.size()) == text);
+  }
+  std::filesystem::rename(here / "run/checkpoints", here / "kept");
+  here.write("run/metrics.jsonl", "{\"event\": \n{\"step\": 1}\n{\"step\": 2}\n");
+  std::string const record = here.read("run/metrics.jsonl");
+  Outcome const refused = here.copus("train c.json --resume --threads 1");
+  INFO(refused.err);
+  CHECK(refused.code == 2);
+  CHECK(says(refused, "line 1 is no line of a record"));
+  CHECK(here.read("run/metrics.jsonl") == record);
+}
+
+TEST_CASE("a record that is set aside has its name until another has it") {
+  Workspace const here;
+  short_run(here);
+  std::filesystem::remove_all(here / "run/checkpoints");
+  filter_record(here, [](const json& line) { return line.value("event", "") != "checkpoint"; });
+  int replaced = 0;
+  for (const auto& call : traced(here, "train c.json --resume --threads 1")) {
+    if (call[0] != "rename") continue;
+    CHECK_FALSE(call[1].ends_with("/metrics.jsonl"));
+    replaced += call[2].ends_with("/metrics.jsonl") ? 1 : 0;
+  }
+  CHECK(replaced == 1);
+  CHECK(here.has("run/metrics-before-1.jsonl"));
+}
+
 TEST_CASE("a resume whose checkpoints are gone is refused, and nothing is written") {
   Workspace const here;
   short_run(here);

@@ -217,6 +217,65 @@ TEST_CASE(
   }
 }
 
+TEST_CASE(
+    "R16: a checkpoint that was passed over, and can be read again, is not gone on from later") {
+  Workspace const here;
+  short_run(here);
+  REQUIRE(here.copus("train c.json --resume --threads 1 --set train.tokens=4096").code == 0);
+  std::string const damaged = "run/checkpoints/step-00000016";
+  flip_a_bit(here / (damaged + "/model.safetensors"), 100);
+  // It trains on from step 4, to less than it had come to.
+  Outcome const resumed = here.copus("train c.json --resume --threads 1 --set train.tokens=2048");
+  INFO(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(resumed.err.find("set aside as " + damaged + ".damaged") != std::string::npos);
+  flip_a_bit(here / (damaged + ".damaged/model.safetensors"), 100);
+  Outcome const again = here.copus("train c.json --resume --threads 1 --set train.tokens=3072");
+  INFO(again.err);
+  CHECK(again.code == 0);
+  CHECK(again.err.find("resumed from run/checkpoints/step-00000008") != std::string::npos);
+  std::vector<json> const steps = steps_of(here, "run");
+  REQUIRE(steps.size() == 12);
+  for (std::size_t i = 0; i < steps.size(); ++i) CHECK(steps[i]["step"] == i + 1);
+}
+
+TEST_CASE("a resume with another model is refused before any checkpoint or log is touched") {
+  Workspace const here;
+  short_run(here);
+  here.write("small.json", R"({"model": {"family": "llama", "layers": 1, "hidden": 16, "heads": 2,
+    "kv_heads": 2, "ffn": 32, "vocab": 257, "seq_len": 32}, "data": {"train": "data"},
+    "batch": {"sequences": 8}, "train": {"tokens": 1024}, "checkpoint": {"every_tokens": 256},
+    "run_dir": "small"})");
+  REQUIRE(here.copus("train small.json --threads 1").code == 0);
+  std::string const log = here.read("small/log.txt");
+  flip_a_bit(here / "small/checkpoints/step-00000004/model.safetensors", 100);
+  Outcome const refused = here.copus(
+      "train small.json --resume --threads 1 --set checkpoint.keep=1 --set model.hidden=32");
+  INFO(refused.err);
+  CHECK(refused.code == 2);
+  CHECK(refused.err.find("model.hidden: 32 is not accepted") != std::string::npos);
+  for (const char* name : {"step-00000004", "step-00000003", "step-00000002"})
+    CHECK(here.has(std::string("small/checkpoints/") + name));
+  CHECK(here.read("small/log.txt") == log);
+}
+
+TEST_CASE("a resume says that its data has changed, and that its end lies behind it") {
+  Workspace const here;
+  short_run(here);
+  Outcome const same = here.copus("train c.json --resume --threads 1 --set train.tokens=512");
+  CHECK(same.code == 0);
+  CHECK(same.err.find("not the tokens") == std::string::npos);
+  CHECK(same.err.find("train.tokens 512 lies behind the 1024 tokens") != std::string::npos);
+  here.write("other.txt", std::string(3000, 'a') + std::string(3000, 'b'));
+  std::filesystem::remove_all(here / "data");
+  REQUIRE(here.copus("prepare --tokenizer bytes --out data other.txt").code == 0);
+  Outcome const changed = here.copus("train c.json --resume --threads 1 --set train.tokens=2048");
+  INFO(changed.err);
+  CHECK(changed.code == 0);
+  CHECK(changed.err.find("data.train: not the tokens that run/checkpoints/step-00000004") !=
+        std::string::npos);
+}
+
 TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Workspace const here;
   short_run(here);
@@ -225,6 +284,9 @@ TEST_CASE("a folder that holds no run is not resumed, and its files stay") {
   Outcome const resumed = here.copus("train c.json --run-dir other --resume");
   CHECK(resumed.code == 2);
   CHECK(here.read("other/config.json") == "hi");
+  std::filesystem::remove(here / "run/metrics.jsonl");
+  std::filesystem::create_directory(here / "run/metrics.jsonl");
+  CHECK(here.copus("train c.json --resume").code == 2);
 }
 
 TEST_CASE("a shard with one flipped bit is named before anything is trained on it") {

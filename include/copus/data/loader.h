@@ -47,6 +47,8 @@ class Loader {
   // Samples a run may draw: data.epochs x windows, or -1 when unlimited.
   std::int64_t limit() const;
   const std::vector<SourceSummary>& summary() const;
+  // Of the shards' checksums, in their order, and the sources' weights. Never 0.
+  std::uint64_t identity() const;
 
  private:
   struct State;

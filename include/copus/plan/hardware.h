@@ -24,6 +24,12 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// The link of a ring of two ranks or more that all-reduces next to nothing in `small_seconds` and
+// `bytes` in `large_seconds`: 2 (n - 1) steps of one message, in which each rank sends 2 (n - 1) /
+// n of the bytes. Where being woken takes so long that the large one hardly took longer, half of
+// its time counts as the bytes'.
+Link link_of_ring(int ranks, double small_seconds, double bytes, double large_seconds);
+
 // All rates are those of one rank while the others of its node work too.
 struct Hardware {
   std::string name, source;

@@ -18,6 +18,12 @@ struct Moment {
   std::optional<GnsReading> noise;
 };
 
+// What a run could do, priced: the candidates of keys left "auto" and of batch.min to batch.max
+// that fit, that have a noise scale to go on by, and whose names differ in what they do.
+PlanTable planned_rows(const Config& config, const Cluster& cluster, int world);
+// Seconds of a change of layout until one has been measured.
+double guessed_switch_seconds(const Config& config, const Cluster& cluster);
+
 class RunPlanner {
  public:
   // `present`: what the run starts in. Keys that the configuration gives stay as they are, those

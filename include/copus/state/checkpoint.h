@@ -47,12 +47,13 @@ StateShard shard_of(const FlatModel& model);
 struct TokenizerIdentity {
   std::string id;                           // as in the data shards' header; empty: unknown
   std::optional<std::int64_t> end_of_text;  // for config.json's bos and eos
+  std::uint64_t data = 0;                   // Loader::identity of the training data; 0: unknown
 };
 
 struct SavedCheckpoint {
   std::string directory;
   std::int64_t bytes = 0;
-  std::vector<std::string> warnings;  // old checkpoints that could not be removed
+  std::vector<std::string> warnings;  // `latest` not moved, older ones not removed
 };
 
 // Writes RUN_DIR/checkpoints/step-N under a temporary name, syncs, renames, moves `latest`, then
@@ -70,8 +71,12 @@ struct CheckpointSummary {
   bool has_optimizer = false;
   std::string tokenizer;
   std::int64_t bytes = 0;
+  std::uint64_t data = 0;  // identity of the training data; 0: not told
 };
 CheckpointSummary read_checkpoint_summary(const std::string& directory);
+
+// Throws ConfigError with each size in which its model is not this one.
+void require_same_model(const std::string& directory, const ModelConfig& model);
 
 // Everything that makes a checkpoint unusable, each file read and compared with its checksum.
 // Empty: complete.
@@ -81,9 +86,16 @@ std::vector<std::string> checkpoint_problems(const std::string& directory);
 void check_small_files(const std::string& directory);
 
 struct FoundCheckpoint {
-  std::string directory;              // empty: none is complete
-  std::vector<std::string> rejected;  // why newer ones were passed over
+  struct PassedOver {
+    std::string directory;
+    std::vector<std::string> problems;
+  };
+  std::string directory;             // empty: none is complete
+  std::vector<PassedOver> rejected;  // newer ones
 };
+// Throws IoError where one cannot be read for a reason that is no damage (permissions, a file
+// system that is away), ConfigError where one has a newer format: older ones are then not taken
+// instead.
 FoundCheckpoint newest_complete(const std::string& run_dir);
 // The newest whose state.json and config.json are as written, its tensors unread, or "": for the
 // model's sizes, which every process must know before one of them checks the whole.

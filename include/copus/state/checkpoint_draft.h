@@ -58,7 +58,10 @@ class CheckpointDraft {
   std::unique_ptr<Place> place_;
 };
 
-// Makes `latest` beside a checkpoint's folder point to it, where it does not. Throws IoError.
-void point_latest(const std::string& checkpoint);
+// Before a run goes on from the one that was found, what an earlier end left undone: newer ones
+// that were passed over get names of their own (else one that can be read again later would take
+// the place of what was trained since), `latest` points to it, and all but the `keep` newest up to
+// it are removed. Returns what was set aside, and what could not be done.
+std::vector<std::string> settle_checkpoints(const FoundCheckpoint& found, std::int64_t keep);
 
 }  // namespace copus

@@ -116,6 +116,17 @@ TEST_CASE("a profile without a needed rate, or with more reserved than there is,
   CHECK(problems_of(replaced(good, "\"bytes\": 42949672960.0", "\"bytes\": 1e300")).size() == 1);
 }
 
+TEST_CASE("a link measured by a ring gives the ring its time back, and never an endless rate") {
+  // Four ranks, 10 us a message, 1 GB/s, 8 MB: each sends six quarters of them.
+  double const small = 6 * 10e-6, large = small + 12e6 / 1e9;
+  Link const link = link_of_ring(4, small, 8e6, large);
+  CHECK(link.latency_seconds == Approx(10e-6));
+  CHECK(link.bytes_per_second == Approx(1e9));
+  // Waking took as long as moving.
+  CHECK(link_of_ring(4, large, 8e6, large).bytes_per_second == Approx(12e6 / (0.5 * large)));
+  CHECK(link_of_ring(2, 2.0 * large, 8e6, large).bytes_per_second == Approx(8e6 / (0.5 * large)));
+}
+
 TEST_CASE(
     "a rank alone is never slower than among others, and a profile keeps how much faster it is") {
   Hardware hw = hardware_preset("h100-sxm");

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "copus/state/checkpoint_draft.h"
 #include "state_fixture.h"
 #include "support/small_disk.h"
 
@@ -214,7 +215,8 @@ TEST_CASE("R16: a checkpoint with a missing, short or corrupt part is never chos
       FoundCheckpoint const found = newest_complete(folder.path);
       CHECK(found.directory == good);
       REQUIRE_FALSE(found.rejected.empty());
-      CHECK(names(found.rejected[0], path));
+      CHECK(found.rejected[0].directory == bad);
+      CHECK(names(found.rejected[0].problems.at(0), path));
       CHECK_THROWS_AS(load_train_state(bad, rank.model(), host_writer(rank.state)), ConfigError);
     }
     fs::remove(path);
@@ -321,6 +323,70 @@ TEST_CASE("the newest `keep` checkpoints stay, and the one just written always d
   write_bytes(folder / "checkpoints/step-00000004/state.json", "");
   rank.save(folder.path, 3, 1);
   CHECK(names(newest_complete(folder.path).directory, "step-00000003"));
+}
+
+TEST_CASE("a checkpoint that may not be read is not passed over for an older one") {
+  TempFolder const folder;
+  fs::permissions(folder.path, fs::perms::all);
+  Rank const rank("llama-tied");
+  rank.save(folder.path, 1);
+  std::string const newest = rank.save(folder.path, 2).directory;
+  CHECK(newest_complete(folder.path).directory == newest);
+  // Root may read everything.
+  fs::permissions(newest + "/model.safetensors", fs::perms::none);
+  pid_t const child = ::fork();
+  if (child == 0) {
+    if (::getuid() == 0 && ::setuid(65534) != 0) ::_exit(9);
+    try {
+      ::_exit(newest_complete(folder.path).directory.empty() ? 1 : 2);
+    } catch (const IoError& error) {
+      ::_exit(names(error.what(), "model.safetensors") ? 0 : 3);
+    }
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+}
+
+TEST_CASE("a checkpoint that is there under its name counts as saved though `latest` cannot move") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  rank.save(folder.path, 1, 1);
+  fs::remove(folder / "checkpoints/latest");
+  fs::create_directories(folder / "checkpoints/latest/in");
+  SavedCheckpoint const saved = rank.save(folder.path, 2, 1);
+  REQUIRE(saved.warnings.size() == 1);
+  CHECK(names(saved.warnings[0], "latest"));
+  CHECK(newest_complete(folder.path).directory == saved.directory);
+  CHECK_FALSE(fs::exists(folder / "checkpoints/step-00000001"));
+  CHECK(leftovers(folder.path) == 0);
+}
+
+TEST_CASE(
+    "what a run's end left undone is settled before it goes on: names, `latest`, and `keep`") {
+  TempFolder const folder;
+  Rank const rank("llama-tied");
+  std::string const checkpoints = folder / "checkpoints";
+  for (std::int64_t const step : {1, 2, 3, 4}) rank.save(folder.path, step, 9);
+  std::string const good = checkpoints + "/step-00000003", bad = checkpoints + "/step-00000004";
+  std::string const state = read_bytes(bad + "/state.json");
+  for (const char* aside : {".damaged", ".damaged-2"}) {
+    write_bytes(bad + "/state.json", "");
+    std::vector<std::string> const said = settle_checkpoints(newest_complete(folder.path), 2);
+    REQUIRE(said.size() == 1);
+    CHECK(names(said[0], "step-00000004" + std::string(aside)));
+    CHECK(fs::read_symlink(checkpoints + "/latest") == "step-00000003");
+    CHECK_FALSE(fs::exists(checkpoints + "/step-00000001"));
+    CHECK(fs::exists(checkpoints + "/step-00000002"));
+    // It can be read again: it is not what the run has come to since.
+    write_bytes(bad + aside + "/state.json", state);
+    CHECK(newest_complete(folder.path).directory == good);
+    fs::copy(bad + aside, bad);
+  }
+  CHECK(newest_complete(folder.path).directory == bad);
+  CHECK(settle_checkpoints(newest_complete(folder.path), 2).empty());
+  CHECK(fs::read_symlink(checkpoints + "/latest") == "step-00000004");
+  CHECK_FALSE(fs::exists(checkpoints + "/step-00000002"));
 }
 
 TEST_CASE("whoever reads a checkpoint's model holds its small files against their checksums") {

@@ -312,9 +312,17 @@ TEST_CASE("parts with an index read as one model; a wrong index is named") {
   index["weight_map"]["model.norm.weight"] = "a.safetensors";
   write_bytes(path, index.dump());
   CHECK(names(problems_of([&] { HfModel(dir, model); }), "model.norm.weight"));
-  index["weight_map"]["model.norm.weight"] = "../../etc/passwd";
+  for (const std::string& no_file : {std::string("../../etc/passwd"), std::string(".."),
+                                     std::string("."), std::string(), std::string("a\0b", 3)}) {
+    CAPTURE(no_file);
+    index["weight_map"]["model.norm.weight"] = no_file;
+    write_bytes(path, index.dump());
+    CHECK(names(problems_of([&] { HfModel(dir, model); }), "accepted: a file name"));
+  }
+  std::filesystem::create_directory(dir + "/c.safetensors");
+  index["weight_map"]["model.norm.weight"] = "c.safetensors";
   write_bytes(path, index.dump());
-  CHECK(names(problems_of([&] { HfModel(dir, model); }), "accepted: a file name"));
+  CHECK(names(problems_of([&] { HfModel(dir, model); }), "expected a safetensors file"));
 }
 
 TEST_CASE("an index and its parts hold the same tensors, or each that only one has is named") {

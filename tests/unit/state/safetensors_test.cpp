@@ -133,10 +133,10 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a missing file and a directory are the world's failure") {
+TEST_CASE("a missing file is the world's failure, a directory in its place a mistake") {
   TempFolder const folder;
   CHECK_THROWS_AS(SafetensorsFile::open(folder / "none"), IoError);
-  CHECK_THROWS_AS(SafetensorsFile::open(folder.path), IoError);
+  CHECK_THROWS_AS(SafetensorsFile::open(folder.path), ConfigError);
 }
 
 TEST_CASE("a file cut short while it is read is an error that names it") {

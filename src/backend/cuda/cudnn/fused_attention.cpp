@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cstdio>
 #include <map>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "backend/cuda/cudnn/attention_graphs.h"
 #include "backend/cuda/cudnn/check.h"
 #include "copus/backend/attention_kernel.h"
+#include "copus/core/console.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -93,8 +93,8 @@ struct FusedAttention::State {
       cudnn::Plan plan = graph.graph.plan(device);
       made = std::make_unique<Planned<G>>(Planned<G>{std::move(graph), std::move(plan)});
     } catch (const CudaError& e) {
-      std::fprintf(stderr, "warning: attention %s goes by our own kernel: %s\n", direction,
-                   e.what());
+      standard_error().write(
+          fmt::format("warning: attention {} goes by our own kernel: {}\n", direction, e.what()));
     }
     return plans.emplace(std::move(key), std::move(made)).first->second.get();
   }
