@@ -32,20 +32,6 @@ function(copus_feature name found detail)
   endif()
 endfunction()
 
-# A library that no code of this version uses: looked for and said, never pretended.
-function(copus_future_feature name found detail user)
-  set(COPUS_HAVE_${name} OFF PARENT_SCOPE)
-  if(COPUS_${name} STREQUAL "ON")
-    message(FATAL_ERROR "COPUS_${name}=ON: nothing in this version uses it (${user} will). Use AUTO or OFF.")
-  elseif(COPUS_${name} STREQUAL "OFF")
-    message(STATUS "COPUS_${name}: off, as asked")
-  elseif(found)
-    message(STATUS "COPUS_${name}: found ${detail}; not used before ${user} lands")
-  else()
-    message(STATUS "COPUS_${name}: not found; not used before ${user} lands")
-  endif()
-endfunction()
-
 if(NOT COPUS_ONEDNN STREQUAL "OFF")
   find_package(OneDNN QUIET)
 endif()
@@ -66,10 +52,10 @@ if(COPUS_HAVE_CUDA AND NOT COPUS_NCCL STREQUAL "OFF")
   find_package(NCCL QUIET)
 endif()
 copus_feature(NCCL "${NCCL_FOUND}" "NCCL ${NCCL_VERSION}")
-if(COPUS_CUDNN STREQUAL "AUTO")
-  find_package(CUDNN QUIET)
+if(COPUS_HAVE_CUDA AND NOT COPUS_CUDNN STREQUAL "OFF")
+  find_package(CUDNN 9.8 QUIET)  # from then on it plans for a described device
 endif()
-copus_future_feature(CUDNN "${CUDNN_FOUND}" "cuDNN ${CUDNN_VERSION}" "the CUDA backend")
+copus_feature(CUDNN "${CUDNN_FOUND}" "cuDNN ${CUDNN_VERSION}")
 
 # Our own loops share the OpenMP threads of oneDNN. ThreadSanitizer cannot see into libgomp, so there they run serially;
 # a fuzzer runs none of them.

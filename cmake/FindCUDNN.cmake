@@ -1,6 +1,7 @@
-# Finds cuDNN by header and library; its graph API is all that is used, so the one library does.
+# Finds cuDNN by header and library (CUDNN_ROOT); its graph API is all that is used, so the one library does. Packages of
+# Python carry it without its plain name.
 find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ENV CUDNN_ROOT /usr/local/cuda PATH_SUFFIXES include)
-find_library(CUDNN_LIBRARY cudnn HINTS ENV CUDNN_ROOT /usr/local/cuda PATH_SUFFIXES lib64 lib)
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ENV CUDNN_ROOT /usr/local/cuda PATH_SUFFIXES lib64 lib)
 mark_as_advanced(CUDNN_INCLUDE_DIR CUDNN_LIBRARY)
 if(CUDNN_INCLUDE_DIR)
   file(STRINGS ${CUDNN_INCLUDE_DIR}/cudnn_version.h lines REGEX "define CUDNN_(MAJOR|MINOR|PATCHLEVEL) +[0-9]+")

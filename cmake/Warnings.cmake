@@ -5,7 +5,8 @@ function(copus_warnings target)
   set(device_warnings "")
   if(COPUS_WERROR)
     list(APPEND host_warnings -Werror)
-    set(device_warnings -Werror=all-warnings)
+    # A kernel that spills registers into memory does not compile: scripts/kernel_resources.sh shows what each takes.
+    set(device_warnings -Werror=all-warnings -Xptxas=-warn-spills,-Werror)
   endif()
   list(JOIN host_warnings "," through_nvcc)
   target_compile_options(${target} PRIVATE

@@ -198,7 +198,7 @@ void run_step(const BenchStepFlags& flags) {
                               rank.world.size() - layout.world(), rank.world.size(),
                               to_string(layout)));
     }
-    std::string const problem = precision_problem(config, rank.device.on_gpu);
+    std::string const problem = precision_problem(config, rank.device.gpu_facts());
     if (!problem.empty()) throw ConfigError(problem);
     StepBench const bench = bench_step(config, rank.world, layout, rank.backend, flags.steps,
                                        listed_peak_flops(rank.device, flags.precision));

@@ -6,8 +6,15 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "cli/launched_process.h"
 #include "cli/say.h"
+#include "copus/backend/backend.h"
+#include "copus/backend/device.h"
+#include "copus/comm/gather_texts.h"
+#include "copus/comm/host_names.h"
 #include "copus/comm/mpi.h"
+#include "copus/comm/nccl.h"
+#include "copus/comm/through_device.h"
 #include "copus/core/error.h"
 
 namespace copus {
@@ -80,6 +87,27 @@ void check_ranks(std::optional<int> ranks, const Communicator& world) {
                   *ranks, world.size(), *ranks));
 }
 
+// One rank of several processes. What a rank throws is told, and ends the others too: over MPI the
+// job at once.
+void run_rank(Communicator& world, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const ConfigError& e) {
+    // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
+    // when the first does.
+    for (const std::string& problem : e.problems()) say_error(problem);
+    world.barrier();  // world: all is told
+    throw ConfigError(std::vector<std::string>{});
+  } catch (const CommError& e) {
+    world.abort(fmt::format("{}; `copus bench comm` under the same launcher checks what {} does",
+                            e.what(), world.transport() == "mpi" ? mpi_version() : nccl_version()));
+    throw;
+  } catch (const std::exception& e) {
+    world.abort(e.what());
+    throw;
+  }
+}
+
 void launch_mpi(std::optional<int> ranks, int threads, const char* launched, const RankBody& body) {
   MpiSession session(nullptr, nullptr);
   std::unique_ptr<Communicator> const world = session.world();
@@ -93,26 +121,45 @@ void launch_mpi(std::optional<int> ranks, int threads, const char* launched, con
                        bound ? "; mpirun --bind-to none lets a rank use more than one"
                              : "; fewer ranks, or --threads, asks for less");
   }
-  try {
+  run_rank(*world, [&] {
     check_ranks(ranks, *world);
     body(*world, {share, session.local_rank()});
-  } catch (const ConfigError& e) {
-    // Every rank stops at the same place. Told before any of them ends: a launcher stops the others
-    // when the first does.
-    for (const std::string& problem : e.problems()) say_error(problem);
-    world->barrier();  // world: all is told
-    throw ConfigError(std::vector<std::string>{});
-  } catch (const CommError& e) {
-    world->abort(fmt::format("{}; `copus bench comm` under the same launcher checks what {} does",
-                             e.what(), mpi_version()));
-  } catch (const std::exception& e) {
-    world->abort(e.what());
+  });
+}
+
+// Processes that NCCL alone connects: a GPU each.
+void launch_nccl(const LaunchedProcess& process, std::optional<int> ranks, int threads,
+                 const RankBody& body) {
+  CudaFacts const facts = cuda_facts();
+  int const gpu = gpu_of_rank(facts, process.local_rank);
+  std::string problem = nccl_problem();
+  if (problem.empty()) problem = gpu_problem(facts, gpu);
+  if (!problem.empty()) {
+    throw ConfigError(fmt::format(
+        "a launcher started {} processes, but this binary was built without MPI; build "
+        "with -DCOPUS_MPI=ON, or run one process with --ranks N. NCCL, which can connect "
+        "them too, cannot: {}",
+        process.size, problem));
   }
+  auto const backend = make_cuda_backend(gpu);
+  auto const world = reach_through_device(
+      join_nccl({process.rank, process.size, "copus-job-" + process.job}, *backend), *backend);
+  run_rank(*world, [&] {
+    check_ranks(ranks, *world);
+    std::vector<std::string> const hosts = gather_texts(*world, host_name());
+    auto const here = static_cast<int>(std::count(hosts.begin(), hosts.end(), host_name()));
+    int const share = threads > 0 ? threads : std::max(1, usable_processors() / here);
+    body(*world, {share, process.local_rank});
+  });
 }
 
 }  // namespace
 
 void launch(std::optional<int> ranks, int threads, const RankBody& body, int ranks_alone) {
+  if (!built_with_mpi()) {
+    auto const process = launched_process([](const char* name) { return std::getenv(name); });
+    if (process) return launch_nccl(*process, ranks, threads, body);
+  }
   const char* const size = launcher_size();
   if (size == nullptr && tasks_apart() != nullptr) {
     throw ConfigError(fmt::format(

@@ -1,4 +1,5 @@
-// How this process came to be: alone, with ranks as threads, or as one rank of an MPI job.
+// How this process came to be: alone, with ranks as threads, or as one rank of a job of several
+// processes, which MPI connects, or in a build without it NCCL.
 #pragma once
 #include <functional>
 #include <optional>

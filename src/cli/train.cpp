@@ -75,7 +75,7 @@ void run_train(const TrainFlags& flags) {
       case RunEnd::done:
         return;
       case RunEnd::stopped:
-        if (world.rank() == 0 || world.transport() == "mpi") stopped = true;
+        if (world.rank() == 0 || world.transport() != "thread") stopped = true;
         return;
       case RunEnd::failed:
         throw std::runtime_error("the run did not finish; see above");

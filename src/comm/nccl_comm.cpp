@@ -1,44 +1,17 @@
-// Ranks with a GPU each over NCCL. Communicators are non-blocking: nothing here waits in a call of
-// the library, so that a peer that fails can always be noticed.
-#include "copus/comm/nccl.h"
+#include "comm/nccl_communicator.h"
 
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <nccl.h>
 
-#include <algorithm>
-#include <atomic>
-#include <chrono>
+#include <cstring>
 #include <exception>
-#include <mutex>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "backend/cuda/check.h"
-#include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/handles.h"
-#include "copus/backend/buffer.h"
-#include "copus/comm/broadcast.h"
+#include "comm/nccl_calls.h"
 #include "copus/core/console.h"
 #include "copus/core/error.h"
 
 namespace copus {
 namespace {
-
-// All ranks have come together, or something is wrong with the network between them.
-constexpr std::chrono::seconds kJoinTime{180};
-
-void fail(ncclResult_t result, ncclComm_t comm, const char* call, const char* file, int line) {
-  throw CommError(fmt::format("{}:{}: {} failed: {} ({})", file, line, call,
-                              ncclGetErrorString(result), ncclGetLastError(comm)));
-}
-#define NCCL_CHECK(call)                                             \
-  do {                                                               \
-    ncclResult_t const nccl_result = (call);                         \
-    if (nccl_result != ncclSuccess && nccl_result != ncclInProgress) \
-      fail(nccl_result, nullptr, #call, __FILE__, __LINE__);         \
-  } while (false)
 
 ncclDataType_t type_of(DType dtype) {
   COPUS_CHECK(dtype == DType::f32 || dtype == DType::i32, "reductions are of f32, bf16, i32");
@@ -49,112 +22,7 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : (op == ReduceOp::max ? ncclMax : ncclMin);
 }
 
-ncclConfig_t config_of_ours() {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  return config;
-}
-
-class NcclCommunicator;
-
-// What the groups of one rank share: whether one of them has failed. Then all of them are over.
-class NcclGroups {
- public:
-  void enroll(NcclCommunicator* group) {
-    std::lock_guard const lock(mutex_);
-    groups_.push_back(group);
-  }
-  void leave(NcclCommunicator* group) {
-    std::lock_guard const lock(mutex_);
-    std::erase(groups_, group);
-  }
-  bool over() const { return over_.load(std::memory_order_acquire); }
-  std::string reason() const {
-    std::lock_guard const lock(mutex_);
-    return reason_;
-  }
-  void mark(const std::string& reason) noexcept {
-    std::lock_guard const lock(mutex_);
-    if (!over_.load()) reason_ = reason;
-    over_.store(true, std::memory_order_release);
-  }
-  void free_all() noexcept;
-
- private:
-  mutable std::mutex mutex_;
-  std::atomic<bool> over_{false};
-  std::string reason_;
-  std::vector<NcclCommunicator*> groups_;
-};
-
-class NcclCommunicator final : public Communicator {
- public:
-  // `comm` may still be in the making; takes it over.
-  NcclCommunicator(ncclComm_t comm, std::unique_ptr<Communicator> host, CudaBackend& backend,
-                   std::shared_ptr<NcclGroups> groups)
-      : comm_(comm),
-        host_(std::move(host)),
-        backend_(backend),
-        groups_(std::move(groups)),
-        stream_(cuda::open_stream(backend.device())),
-        mark_(cuda::open_event()) {
-    groups_->enroll(this);
-  }
-  ~NcclCommunicator() override;
-  NcclCommunicator(const NcclCommunicator&) = delete;
-  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
-
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  std::string transport() const override { return "nccl"; }
-
-  void all_reduce(TensorView x, ReduceOp op) override;
-  void all_reduce(std::span<double> values, ReduceOp op) override { host_->all_reduce(values, op); }
-  void all_reduce(std::span<std::uint64_t> values, ReduceOp op) override {
-    host_->all_reduce(values, op);
-  }
-  void reduce_scatter(TensorView out, const TensorView& x) override;
-  void all_gather(TensorView out, const TensorView& x) override;
-  void broadcast(TensorView x, int root) override;
-  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
-  void barrier() override { host_->barrier(); }
-  std::unique_ptr<Communicator> split(int color, int key) override;
-  void check_alive() const override {
-    if (groups_->over()) throw CommError("stopped: " + groups_->reason());
-    host_->check_alive();
-  }
-  void abort(const std::string& reason) noexcept override {
-    groups_->mark(reason);
-    groups_->free_all();
-    host_->abort(reason);
-  }
-
-  // Waits until the communicator is whole: every rank has come to it.
-  void await_peers();
-  // Ends it at once, whatever is under way.
-  void free_now() noexcept;
-
- private:
-  // One of NCCL's calls from its start to its end: `start(stream)` enqueues.
-  template <class Start>
-  void carry_out(const char* operation, const Start& start);
-  // Returns when NCCL has taken what it was given. `deadline`: none where it is null.
-  void settle(const char* operation, const std::chrono::steady_clock::time_point* deadline);
-  // Returns when the stream has come to the mark.
-  void await_mark(const char* operation);
-  void look_after(const char* operation);
-  // A copy of a bf16 tensor in f32, valid until the next call: what is summed travels so.
-  TensorView widened(const TensorView& x);
-
-  ncclComm_t comm_;
-  std::mutex mutex_;  // whoever is in a call; free_now waits for it to notice
-  std::unique_ptr<Communicator> host_;
-  CudaBackend& backend_;
-  std::shared_ptr<NcclGroups> groups_;
-  cuda::Stream stream_;
-  cuda::Event mark_;
-  Buffer wide_;
-};
+}  // namespace
 
 void NcclGroups::free_all() noexcept {
   std::vector<NcclCommunicator*> groups;
@@ -165,22 +33,6 @@ void NcclGroups::free_all() noexcept {
   for (NcclCommunicator* group : groups) group->free_now();
 }
 
-// A short busy wait, then turns of sleep: the core may be another rank's.
-class Patience {
- public:
-  void pause() {
-    constexpr int kBusyLooks = 2000;
-    if (++looks_ < kBusyLooks) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  int looks_ = 0;
-};
-
 // Throws where the group is over, for whatever reason; then all of the rank's are.
 void NcclCommunicator::look_after(const char* operation) {
   try {
@@ -188,7 +40,7 @@ void NcclCommunicator::look_after(const char* operation) {
     ncclResult_t state = ncclSuccess;
     NCCL_CHECK(ncclCommGetAsyncError(comm_, &state));
     if (state != ncclSuccess && state != ncclInProgress)
-      fail(state, comm_, operation, __FILE__, __LINE__);
+      nccl_failed(state, comm_, operation, __FILE__, __LINE__);
   } catch (const std::exception& e) {
     groups_->mark(e.what());
     throw;
@@ -205,9 +57,9 @@ void NcclCommunicator::settle(const char* operation,
     if (state == ncclSuccess) return;
     if (deadline != nullptr && std::chrono::steady_clock::now() > *deadline) {
       std::string const text = fmt::format(
-          "{}: rank {} of {} has waited {} s for its peers to join over NCCL; NCCL_DEBUG=INFO says "
-          "which network it takes",
-          operation, rank(), size(), kJoinTime.count());
+          "{}: a rank has waited {} s for its peers to join over NCCL; NCCL_DEBUG=INFO says which "
+          "network it takes",
+          operation, kJoinTime.count());
       groups_->mark(text);
       throw CommError(text);
     }
@@ -230,6 +82,8 @@ void NcclCommunicator::await_peers() {
   std::lock_guard const lock(mutex_);
   auto const deadline = std::chrono::steady_clock::now() + kJoinTime;
   settle("joining", &deadline);
+  NCCL_CHECK(ncclCommUserRank(comm_, &rank_));
+  NCCL_CHECK(ncclCommCount(comm_, &size_));
 }
 
 template <class Start>
@@ -268,6 +122,45 @@ void NcclCommunicator::all_reduce(TensorView x, ReduceOp op) {
     NCCL_CHECK(ncclAllReduce(x.data, x.data, static_cast<std::size_t>(x.numel()), type_of(x.dtype),
                              op_of(op), comm_, stream));
   });
+}
+
+template <class T>
+void NcclCommunicator::reduce_values(std::span<T> values, ncclDataType_t type, ReduceOp op) {
+  if (size() == 1 || values.empty()) return;
+  CUDA_CHECK(cudaSetDevice(backend_.device()));
+  std::size_t const bytes = values.size_bytes();
+  if (static_cast<std::int64_t>(bytes) > values_.bytes()) {
+    pinned_ = cuda::pinned(static_cast<std::int64_t>(bytes));
+    values_ = Buffer(backend_, static_cast<std::int64_t>(bytes));
+  }
+  std::memcpy(pinned_.get(), values.data(), bytes);
+  carry_out("all_reduce of values", [&](cudaStream_t stream) {
+    CUDA_CHECK(
+        cudaMemcpyAsync(values_.data(), pinned_.get(), bytes, cudaMemcpyHostToDevice, stream));
+    NCCL_CHECK(ncclAllReduce(values_.data(), values_.data(), values.size(), type, op_of(op), comm_,
+                             stream));
+  });
+  // Not before: NCCL may have put its part into the stream after it returned.
+  CUDA_CHECK(
+      cudaMemcpyAsync(pinned_.get(), values_.data(), bytes, cudaMemcpyDeviceToHost, stream_.get()));
+  CUDA_CHECK(cudaStreamSynchronize(stream_.get()));
+  std::memcpy(values.data(), pinned_.get(), bytes);
+}
+
+void NcclCommunicator::all_reduce(std::span<double> values, ReduceOp op) {
+  if (host_ != nullptr) return host_->all_reduce(values, op);
+  reduce_values(values, ncclFloat64, op);
+}
+
+void NcclCommunicator::all_reduce(std::span<std::uint64_t> values, ReduceOp op) {
+  if (host_ != nullptr) return host_->all_reduce(values, op);
+  reduce_values(values, ncclUint64, op);
+}
+
+void NcclCommunicator::barrier() {
+  if (host_ != nullptr) return host_->barrier();
+  std::uint64_t here = 1;
+  reduce_values(std::span(&here, 1), ncclUint64, ReduceOp::sum);
 }
 
 void NcclCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
@@ -334,7 +227,7 @@ void NcclCommunicator::exchange(std::span<const Parcel> sends, std::span<const P
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
-  std::unique_ptr<Communicator> host = host_->split(color, key);
+  std::unique_ptr<Communicator> host = host_ != nullptr ? host_->split(color, key) : nullptr;
   ncclComm_t made = nullptr;
   {
     std::lock_guard const lock(mutex_);
@@ -345,7 +238,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
     NCCL_CHECK(ncclCommSplit(comm_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &made, &config));
     settle("split", &deadline);  // until then `made` may be empty
   }
-  if (host == nullptr) return nullptr;
+  if (color < 0) return nullptr;
   auto group = std::make_unique<NcclCommunicator>(made, std::move(host), backend_, groups_);
   group->await_peers();
   return group;
@@ -377,35 +270,6 @@ NcclCommunicator::~NcclCommunicator() {
         fmt::format("warning: a group of NCCL did not end in order: {}\n", e.what()));
     ncclCommAbort(comm_);
   }
-}
-
-}  // namespace
-
-std::string nccl_problem() {
-  return "";
-}
-
-std::string nccl_version() {
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
-std::unique_ptr<Communicator> join_nccl(Communicator& world, Backend& backend) {
-  auto* const cuda_backend = dynamic_cast<CudaBackend*>(&backend);
-  COPUS_CHECK(cuda_backend != nullptr, "NCCL moves tensors between GPUs");
-  CUDA_CHECK(cudaSetDevice(cuda_backend->device()));
-  ncclUniqueId id{};
-  if (world.rank() == 0) NCCL_CHECK(ncclGetUniqueId(&id));
-  broadcast_value(world, id, 0);  // world: NCCL's name for the job
-  auto host = world.split(0, world.rank());
-  ncclConfig_t config = config_of_ours();
-  ncclComm_t comm = nullptr;
-  NCCL_CHECK(ncclCommInitRankConfig(&comm, world.size(), id, world.rank(), &config));
-  auto group = std::make_unique<NcclCommunicator>(comm, std::move(host), *cuda_backend,
-                                                  std::make_shared<NcclGroups>());
-  group->await_peers();
-  return group;
 }
 
 }  // namespace copus

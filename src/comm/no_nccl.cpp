@@ -16,4 +16,8 @@ std::unique_ptr<Communicator> join_nccl(Communicator&, Backend&) {
   throw CommError(nccl_problem());
 }
 
+std::unique_ptr<Communicator> join_nccl(const NcclJob&, Backend&) {
+  throw CommError(nccl_problem());
+}
+
 }  // namespace copus

@@ -30,8 +30,8 @@ std::string asked(const DeviceRequest& request, const char* key, const char* val
 
 void check_launch(const Communicator& world, const DeviceRequest& request,
                   std::vector<std::string>& problems) {
-  bool const processes = world.transport() == "mpi";
-  if (request.transport == TransportChoice::mpi && !processes) {
+  bool const processes = world.transport() != "thread";
+  if (request.transport == TransportChoice::mpi && world.transport() != "mpi") {
     problems.push_back(
         fmt::format("{}: no launcher started this process; type mpirun -n N copus ..., or use "
                     "thread or auto",

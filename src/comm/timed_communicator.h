@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "copus/backend/ranges.h"
 #include "copus/comm/activity.h"
 #include "copus/comm/communicator.h"
 #include "copus/comm/group_traffic.h"
@@ -64,7 +65,8 @@ class TimedCommunicator final : public Communicator {
 
  private:
   struct Clock {
-    Clock(TimedCommunicator& of, const char* operation, std::int64_t bytes) : of_(of) {
+    Clock(TimedCommunicator& of, const char* operation, std::int64_t bytes)
+        : of_(of), range_(of.group_, operation) {
       of_.traffic_.bus_bytes += bytes;
       of_.record_.begin(of_.group_, operation);
     }
@@ -74,6 +76,7 @@ class TimedCommunicator final : public Communicator {
           std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     }
     TimedCommunicator& of_;
+    Range range_;  // "dp all_reduce"
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   };
   // Of `bytes` that all ranks share, what one rank has to send at least.

@@ -149,6 +149,27 @@ Codec<std::vector<BatchStep>> batch_schedule() {
           [](const std::vector<BatchStep>& value) { return Json(to_string(value)); }, true};
 }
 
+Codec<std::optional<StepWindow>> step_window() {
+  return {"steps FIRST-LAST like \"20-22\", counted from 1, or \"\"",
+          [](const Json& value, std::optional<StepWindow>& out, const std::string&, Problems&) {
+            if (!value.is_string()) return false;
+            out.reset();
+            const std::string& text = value.get_ref<const std::string&>();
+            if (text.empty()) return true;
+            std::size_t const dash = text.find('-');
+            auto const first = exact_count(text.substr(0, dash));
+            auto const last =
+                dash == std::string::npos ? first : exact_count(text.substr(dash + 1));
+            if (!first || !last || *first < 1 || *last < *first) return false;
+            out = StepWindow{*first, *last};
+            return true;
+          },
+          [](const std::optional<StepWindow>& value) {
+            return Json(value ? fmt::format("{}-{}", value->first, value->last) : std::string());
+          },
+          true};
+}
+
 namespace {
 
 bool read_source(const Json& value, DataSource& out, const std::string& path, Problems& problems) {

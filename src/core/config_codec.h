@@ -48,6 +48,7 @@ Codec<bool> flag();
 Codec<std::string> text(const std::string& what);
 Codec<std::string> word(std::vector<std::string> words);  // one of these
 Codec<std::vector<BatchStep>> batch_schedule();
+Codec<std::optional<StepWindow>> step_window();  // "20-22" or "20"; "" for none
 Codec<std::vector<DataSource>> data_sources();
 Codec<std::vector<ScriptedSwitch>> script();
 

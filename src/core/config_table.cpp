@@ -230,6 +230,7 @@ Table<Config> output_rows() {
       row("checkpoint.async", &Config::checkpoint, &CheckpointConfig::async, flag()),
       row("log.every_steps", &Config::log, &LogConfig::every_steps, count(1, "a count of steps")),
       row("log.tensorboard", &Config::log, &LogConfig::tensorboard, flag()),
+      row("log.profile_steps", &Config::log, &LogConfig::profile_steps, step_window()),
       key_row<Config>("device", at(&Config::device), choice<DeviceChoice>()),
       key_row<Config>("transport", at(&Config::transport), choice<TransportChoice>()),
       key_row<Config>("run_dir", at(&Config::run_dir), text("a directory"), kDerived),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "copus/backend/ranges.h"
 #include "copus/core/error.h"
 #include "copus/model/rope.h"
 #include "copus/parallel/memory.h"
@@ -179,6 +180,7 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
   std::size_t const rows = static_cast<std::size_t>(c.row_count());
   if (is_first(place.chunk)) {
     COPUS_CHECK(batch.ids.size() == rows, "a micro-batch has the stage's size");
+    Range const range("embedding");
     backend_.upload(pick(scratch_, Scratch::ids), batch.ids.data());
     need(-1);
     embedding_forward(c, weights_, pick(place.saved.front(), Saved::x_in),
@@ -188,6 +190,7 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
   TensorView const end = is_last(place.chunk) ? pick(head_, Head::x_final) : output_;
   std::size_t const sets = place.saved.size();
   for (std::int64_t l = layers.begin; l < layers.end; ++l) {
+    Range const range(training ? "forward of layer" : "evaluation of layer", l);
     auto const at = [&](std::int64_t layer) -> const std::vector<TensorView>& {
       return place.saved[static_cast<std::size_t>(layer - layers.begin) % sets];
     };
@@ -237,6 +240,7 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
   TensorView const d_x = pick(scratch_, Scratch::d_x);
   double loss = 0.0;
   if (is_last(chunk)) {
+    Range const range("loss and its backward");
     loss = head_loss_and_backward(c, weights_, gradients_, head_, pick(scratch_, Scratch::targets),
                                   d_x, host_losses_);
     ready(setup_.model.layers);
@@ -245,6 +249,7 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
   }
   LayerRange const layers = chunks_[static_cast<std::size_t>(chunk)];
   for (std::int64_t l = layers.end; l-- > layers.begin;) {
+    Range const range("backward of layer", l);
     std::size_t const at = static_cast<std::size_t>(l);
     const std::vector<TensorView>& saved = place.saved[static_cast<std::size_t>(l - layers.begin)];
     block_recompute(c, static_cast<int>(l), weights_.layers[at], saved, scratch_, setup_.recompute);
@@ -253,6 +258,7 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
     ready(l);
   }
   if (is_first(chunk)) {
+    Range const range("backward of embedding");
     backend_.upload(pick(scratch_, Scratch::ids),
                     batch.ids.data());  // other micro-batches came in between
     embedding_backward(c, gradients_, d_x, pick(scratch_, Scratch::ids),

@@ -11,6 +11,7 @@
 #include "copus/comm/vote.h"
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
+#include "copus/train/profile.h"
 #include "copus/train/resolve.h"
 #include "copus/train/run_plan.h"
 #include "train/memory_room.h"
@@ -75,7 +76,10 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   RankDevice const device =
       choose_device(world, {config.device, config.transport, options.local_rank}, cuda_facts());
   problems.insert(problems.end(), device.problems.begin(), device.problems.end());
-  if (std::string problem = precision_problem(config, device.on_gpu); !problem.empty())
+  if (std::string problem = precision_problem(config, device.gpu_facts()); !problem.empty())
+    problems.push_back(std::move(problem));
+  if (std::string problem = profile_problem(config.log.profile_steps, device.on_gpu);
+      !problem.empty())
     problems.push_back(std::move(problem));
   if (options.hardware && plans(config) &&
       options.hardware->matrix(config.train.precision).peak_flops <= 0.0) {
@@ -111,6 +115,7 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   }
   for (const std::string& note : device.notes) log.info(note);
   if (device.on_gpu) {
+    log.info(attention_words(attention_task(config)));
     std::string const short_of = memory_problem(config, plan.layout, plan.micro, world.rank(),
                                                 backend->free_bytes() / device.sharing);
     std::vector<std::string> shortages;

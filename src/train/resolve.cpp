@@ -43,12 +43,16 @@ std::string step_problem(const Config& config, const Layout& layout, std::int64_
 
 }  // namespace
 
-std::string precision_problem(const Config& config, bool on_gpu) {
+std::string precision_problem(const Config& config, const Gpu* gpu) {
   if (config.train.precision == Precision::fp32) return "";
-  if (on_gpu) {
-    return "train.precision: \"bf16\" is not for CUDA devices in this version; it takes \"fp32\", "
-           "or "
-           "device \"cpu\"";
+  constexpr int kFirstWithBf16 = 80;
+  if (gpu != nullptr && gpu->capability >= kFirstWithBf16) return "";
+  if (gpu != nullptr) {
+    return fmt::format(
+        "train.precision: \"bf16\": {} (sm_{}) has no bf16 products, which came with sm_{}; it "
+        "takes "
+        "\"fp32\", or device \"cpu\"",
+        gpu->name, gpu->capability, kFirstWithBf16);
   }
   std::string const slow = cpu_bf16_problem();
   if (slow.empty() || config.train.emulate_bf16) return "";

@@ -11,6 +11,7 @@
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/parallel/activations.h"
+#include "copus/train/profile.h"
 #include "train/token_interval.h"
 
 namespace copus {
@@ -191,13 +192,18 @@ RunEnd Run::go() {
   TokenInterval checkpoint(config_.checkpoint.every_tokens, counters.tokens);
   TokenInterval check(config_.adapt.check_every_tokens, counters.tokens);
   SampleSource const samples = training_samples();
+  if (std::string const words = profile_words(config_.log.profile_steps, counters.step);
+      !words.empty())
+    log_.info(words);
   follow_script();
   std::string reason = end_reason();
   for (; reason.empty(); reason = end_reason()) {
     std::int64_t const before = counters.samples;
     std::int64_t const batch = batch_of(plan_, config_.batch, counters.tokens);
+    before_profiled(config_.log.profile_steps, counters.step + 1);
     StepRecord record =
         trainer_.step(samples, batch, {asked_to_stop(), writer_.written(), asked_to_check()});
+    after_profiled(config_.log.profile_steps, counters.step, world_);
     if (adapter_) record.predicted_seconds = adapter_->predicted_seconds(plan_, batch);
     report(record);
     warn_of_epochs(before);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "copus/backend/ranges.h"
 #include "copus/comm/vote.h"
 #include "copus/core/error.h"
 #include "copus/core/units.h"
@@ -150,6 +151,7 @@ void Trainer::swap_engines(SwitchWork& work) {
 // Runs the phases; each goes on to the next only if it went well on every rank.
 bool Trainer::make_ready(SwitchWork& work) {
   auto const phase = [&](SwitchPhase p, const auto& body) {
+    Range const range("switch", name_of(p));
     Stopwatch const watch(work.record.seconds[static_cast<int>(p)]);
     std::string const problem = first_problem(*world_, problem_of(body));
     if (!problem.empty()) work.record.refused = fmt::format("{}: {}", name_of(p), problem);
@@ -180,6 +182,7 @@ SwitchRecord Trainer::switch_to(const SwitchRequest& request) {
   if (active()) engine_->await_weights();
   SwitchWork work{request, record, {}, {}, {}, {}, {}, {}};
   if (make_ready(work)) {
+    Range const range("switch", name_of(SwitchPhase::swap));
     Stopwatch const watch(record.seconds[static_cast<int>(SwitchPhase::swap)]);
     swap_engines(work);
   } else if (active()) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "comm/timed_communicator.h"
+#include "copus/backend/ranges.h"
 #include "copus/core/error.h"
 #include "copus/state/initialize.h"
 #include "copus/train/batch_rule.h"
@@ -130,6 +131,7 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
   {
     Stopwatch const watch(total);
     {
+      Range const range("data");
       Stopwatch const data_watch(share.data);
       load(samples, batch);
     }
@@ -137,7 +139,10 @@ Trainer::Share Trainer::compute(const SampleSource& samples, std::int64_t batch)
     std::int64_t const accumulation = batch / (layout().dp * micro_);
     sync.begin(accumulation, measures_now());
     PipelineResult const run = run_schedule(accumulation);
-    sync.finish();
+    {
+      Range const range("gradient sync");
+      sync.finish();
+    }
     // The last stage's first tp rank has a loss; without ZeRO the data-parallel ranks hold the same
     // gradient.
     share.loss_sum = mesh_.coord().tp == 0 ? run.loss : 0.0;
@@ -218,6 +223,7 @@ void Trainer::update(std::int64_t tokens, double norm, const StepScalars& scalar
   counters.beta1_product *= scalars.beta1;
   counters.beta2_product *= scalars.beta2;
   if (!active()) return;
+  Range const range("optimizer");
   engine_->update(state_, tokens, norm, scalars);
 }
 
@@ -249,6 +255,7 @@ StepScalars Trainer::count(std::int64_t batch, StepRecord& record) {
 StepRecord Trainer::step(const SampleSource& samples, std::int64_t batch, StepFlags flags) {
   COPUS_CHECK(batch % (layout().dp * micro_) == 0,
               "a batch is whole micro-batches on every data-parallel rank");
+  Range const range("step", state_.counters.step + 1);
   StepRecord record;
   double seconds = 0.0;
   Stopwatch const watch(seconds);

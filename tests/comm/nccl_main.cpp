@@ -1,11 +1,15 @@
 // The suite over NCCL: as many ranks, as threads, as there are GPUs, and one alone. Where there is
 // none it says so.
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "comm/conformance.h"
 #include "copus/backend/device.h"
 #include "copus/comm/nccl.h"
+#include "copus/comm/through_device.h"
 #include "copus/core/error.h"
 
 using namespace copus;
@@ -19,6 +23,25 @@ void check(int ranks) {
     test::check_communicator(*joined, *backend);
   });
   std::printf("conformance: ok on %d ranks over NCCL %s\n", ranks, nccl_version().c_str());
+}
+
+// Ranks that a file alone brings together, and their tensors of the host through the devices.
+void check_job(int ranks) {
+  char folder[] = "/tmp/copus-nccl-XXXXXX";
+  if (mkdtemp(folder) == nullptr) throw IoError("no temporary folder");
+  std::string const file = std::string(folder) + "/copus-job-test";
+  run_ranks(ranks, [&](int rank, Communicator&) {
+    auto const backend = make_cuda_backend(rank);
+    auto const host = make_cpu_backend(1);
+    test::check_communicator(*join_nccl({rank, ranks, file + "-1"}, *backend), *backend);
+    auto const world =
+        reach_through_device(join_nccl({rank, ranks, file + "-2"}, *backend), *backend);
+    test::check_communicator(*world, *host, {{0, 1, 3, 1000}, 10'000});
+    // As a run does: its tensors' groups come together by the world's values.
+    test::check_communicator(*join_nccl(*world, *backend), *backend, {{0, 1, 1000}, 10'000});
+  });
+  if (rmdir(folder) != 0) throw IoError(std::string("something is left in ") + folder);
+  std::printf("conformance: ok on %d ranks that met by a file\n", ranks);
 }
 
 // A rank that fails ends its peers' waiting.
@@ -50,6 +73,7 @@ int main() {
     auto const gpus = static_cast<int>(facts.gpus.size());
     check(1);
     if (gpus > 1) check(gpus);
+    check_job(gpus);
     if (gpus > 1) check_failure(gpus);
     if (gpus == 1) std::printf("SKIPPED: several ranks over NCCL (one GPU here)\n");
   } catch (const std::exception& e) {

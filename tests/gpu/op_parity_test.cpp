@@ -1,5 +1,5 @@
 // The table of operations on the CUDA backend: the same rows, references and tolerances as the
-// CPU's.
+// CPU's, in fp32 and bf16.
 #include <cstring>
 #include <numeric>
 
@@ -80,6 +80,16 @@ TEST_CASE("L14: a NaN in an input of a CUDA operation reaches all that depends o
 TEST_CASE("an operation on CUDA gives the same bits each time", "[gpu]") {
   auto const backend = test::gpu_or_skip();
   if (backend != nullptr) check_repeats(*backend);
+}
+
+TEST_CASE("in bf16 every operation on CUDA gives what double arithmetic gives, rounded once",
+          "[gpu]") {
+  auto const backend = test::gpu_or_skip();
+  if (backend == nullptr) return;
+  check_values(*backend, bf16_op_cases());
+  check_guards(*backend, bf16_op_cases());
+  check_nan(*backend, bf16_op_cases());
+  check_repeats(*backend, bf16_op_cases());
 }
 
 TEST_CASE("dropout on CUDA keeps what dropout on the CPU keeps, bit for bit", "[gpu]") {

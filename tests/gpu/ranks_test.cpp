@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "gpu/gpu_support.h"
-#include "support/layout_run.h"
+#include "support/bf16_bounds.h"
 
 using namespace copus;
 using copus::test::Reference;
@@ -16,14 +16,14 @@ std::unique_ptr<Backend> gpu() {
   return make_cuda_backend(0);
 }
 
-StepNumbers run(const Reference& reference, const std::vector<Layout>& layouts,
-                std::int64_t micro) {
+StepNumbers run(const Reference& reference, const std::vector<Layout>& layouts, std::int64_t micro,
+                Precision precision = Precision::fp32, const test::MakeBackend& make = gpu) {
   int ranks = 1;
   for (const Layout& layout : layouts) ranks = std::max(ranks, layout.world());
   StepNumbers numbers;
   run_ranks(ranks, [&](int rank, Communicator& world) {
     StepNumbers mine = test::run_reference(world, reference, layouts, micro, Trainer::kKeptMeshes,
-                                           Precision::fp32, gpu);
+                                           precision, make);
     if (rank == 0) numbers = std::move(mine);
   });
   return numbers;
@@ -56,6 +56,25 @@ TEST_CASE("a ring of switches on one GPU follows the references", "[gpu][ranks]"
     StepNumbers const numbers = run(reference, test::ring_of_layouts(), 1);
     CHECK(numbers.switches.size() == 7);
     CHECK(test::deviations(reference, numbers) == std::vector<std::string>{});
+  }
+}
+
+TEST_CASE("bf16 on one GPU follows fp32 on the CPU, on one rank and on several", "[gpu][ranks]") {
+  if (test::gpu_or_skip() == nullptr) return;
+  for (const char* name : test::kReferenceNames) {
+    Reference const reference(name);
+    ModelConfig const model = reference.config(1).model;
+    StepNumbers const full = run(reference, {Layout{}}, 1, Precision::fp32, test::one_thread);
+    for (const Layout& layout : std::vector<Layout>{{}, {2, 2, 1, 1, 1, true}, {2, 1, 2, 1, 1}}) {
+      if (!test::legal(reference, layout, 1)) continue;
+      CAPTURE(name, to_string(layout));
+      StepNumbers const half = run(reference, {layout}, 1, Precision::bf16);
+      CHECK(test::bf16_deviation(model, half, full, 1.0) == "");
+      CHECK(half.losses != full.losses);  // it is not fp32 under another name
+    }
+    StepNumbers const ring = run(reference, test::ring_of_layouts(), 1, Precision::bf16);
+    for (const SwitchRecord& record : ring.switches) CHECK(record.refused == "");
+    CHECK(test::bf16_deviation(model, ring, full, 1.0) == "");
   }
 }
 

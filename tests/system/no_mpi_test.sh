@@ -18,5 +18,13 @@ OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0 "$copus" train c.json >out.txt 2>&
 [[ $code -eq 2 ]] || { echo "under a launcher it ended with $code"; cat out.txt; exit 1; }
 grep -q 'this binary was built without MPI; build with -DCOPUS_MPI=ON, or' out.txt || { cat out.txt; exit 1; }
 [[ ! -e run ]] || { echo "under a launcher it began a run"; exit 1; }
+# Another launcher's processes: only NCCL could connect them.
+code=0
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 COPUS_JOB=one "$copus" train c.json >out.txt 2>&1 || code=$?
+[[ $code -eq 2 && ! -e run ]] || { echo "with RANK and WORLD_SIZE it ended with $code"; cat out.txt; exit 1; }
+grep -q 'this binary was built without MPI; build with -DCOPUS_MPI=ON, or .* NCCL, which can connect them too, cannot:' out.txt || { cat out.txt; exit 1; }
+code=0
+RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 "$copus" train c.json >out.txt 2>&1 || code=$?
+[[ $code -eq 2 ]] && grep -q 'set COPUS_JOB' out.txt || { echo "a job without a name: $code"; cat out.txt; exit 1; }
 "$copus" train c.json --ranks 4 --threads 1 >out.txt 2>&1 || { cat out.txt; exit 1; }
 grep -q '"transport":"thread"' run/metrics.jsonl

@@ -2,7 +2,7 @@
 // cuda.
 //
 // Outputs first, sizes from the views, the element type switched once inside. Activations and
-// weights are of one compute type, f32 or (CPU) bf16, and so are gradients of activations; row
+// weights are of one compute type, f32 or bf16, and so are gradients of activations; row
 // statistics, logits and gradients of weights are f32, ids i32. Every element is computed with in
 // f32 and rounded once where it is stored. `d_x` is the gradient of x; "adds" means it accumulates
 // into the output. Every operation here has a row in

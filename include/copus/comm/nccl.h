@@ -19,4 +19,15 @@ std::string nccl_version();  // "2.28.9"; "none" without it
 // not all come together in time. The backend outlives it. Every rank calls it.
 std::unique_ptr<Communicator> join_nccl(Communicator& world, Backend& backend);
 
+// A rank of a job whose processes NCCL alone connects: its name for the job goes by a file that all
+// of them see, which is gone once all have come. The file's name is the job's own, so that no other
+// job's name is taken for it.
+struct NcclJob {
+  int rank = 0, size = 1;
+  std::string id_file;
+};
+// Like the above, with spans and barriers by NCCL too. An abort here is not told to the peers: they
+// see the connections end, and the launcher end the job.
+std::unique_ptr<Communicator> join_nccl(const NcclJob& job, Backend& backend);
+
 }  // namespace copus

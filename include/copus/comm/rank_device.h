@@ -28,6 +28,7 @@ struct RankDevice {
   int ranks_here = 1;  // on its host
   std::string words;   // of the GPU and the driver; empty on the CPU
   Gpu facts;           // of that GPU
+  const Gpu* gpu_facts() const { return on_gpu ? &facts : nullptr; }
   // What keeps this rank from what was asked, by key and value.
   std::vector<std::string> problems;
   // What was decided otherwise than one might expect, to be logged once.

@@ -171,9 +171,15 @@ struct CheckpointConfig {
   bool async = false;
   bool operator==(const CheckpointConfig&) const = default;
 };
+// Steps `first` to `last`, both included; they count from 1.
+struct StepWindow {
+  std::int64_t first = 1, last = 1;
+  bool operator==(const StepWindow&) const = default;
+};
 struct LogConfig {
   std::int64_t every_steps = 1;
   bool tensorboard = false;
+  std::optional<StepWindow> profile_steps;  // that a profiler records; none: no window
   bool operator==(const LogConfig&) const = default;
 };
 

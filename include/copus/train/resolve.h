@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/backend/device.h"
 #include "copus/core/config.h"
 #include "copus/parallel/layout.h"
 
@@ -15,8 +16,9 @@ namespace copus {
 // stay idle.
 Layout resolve_layout(const Config& config, int world);
 
-// Why this rank's device cannot compute in train.precision, by key and value; empty when it can.
-std::string precision_problem(const Config& config, bool on_gpu);
+// Why a rank cannot compute in train.precision, by key and value; empty when it can. `gpu`: the
+// rank's, null where it computes on the CPU.
+std::string precision_problem(const Config& config, const Gpu* gpu);
 
 // The micro-batch that "auto" stands for: the largest divisor of every batch's share on a
 // data-parallel rank with at most 4,096 tokens.

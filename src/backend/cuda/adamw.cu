@@ -3,6 +3,7 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
 #include "copus/core/error.h"
 
 namespace copus::cuda {
@@ -49,7 +50,7 @@ struct Bf16Copy {
 // addresses allow it. `quads` groups of four come first, then single elements up to n; the formula
 // does not care.
 template <class Copy>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce)
     adamw_kernel(AdamRanges r, Copy copy, std::int64_t quads, std::int64_t n, float grad_scale,
                  math::AdamScalars scalars) {
   std::int64_t const first = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;

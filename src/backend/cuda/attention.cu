@@ -144,6 +144,11 @@ void CudaBackend::attention(TensorView out, TensorView lse, const TensorView& q,
   COPUS_CHECK(out.size == q.size && lse.contiguous() && lse.numel() * q.size[3] == q.numel(),
               "out as q, lse (B, H, T)");
   if (q.numel() == 0) return;
+  if (own_kernel_reason(cuda::task_of(q, options)).empty() &&
+      fused_attention_.forward(stream(), {q, k, v, out, lse, options.scale},
+                               [this](std::int64_t bytes) { return scratch(bytes); })) {
+    return;
+  }
   sizes.fours = sizes.fours && cuda::heads_in_fours(out);
   with_compute_type(q.dtype, [&](auto type) {
     using T = decltype(type);

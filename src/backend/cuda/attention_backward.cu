@@ -209,7 +209,7 @@ void backward(cudaStream_t stream, const Backward<T>& a, std::int64_t batch) {
   launch_along(stream, a, batch * a.sizes.H * a.sizes.T);
   if (width <= 64) {
     launch_d_q<64, 64, 64>(stream, a, batch);
-    launch_d_kv<64, 64, 64>(stream, a, batch);
+    launch_d_kv<64, 32, 64>(stream, a, batch);  // 64 queries would spill registers
   } else if (width <= 128) {
     launch_d_q<128, 64, 32>(stream, a, batch);
     launch_d_kv<128, 32, 64>(stream, a, batch);
@@ -233,6 +233,12 @@ void CudaBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView 
               "gradients have the sizes of what they belong to");
   COPUS_CHECK(lse.contiguous() && lse.numel() * q.size[3] == q.numel(), "lse (B, H, T)");
   if (q.numel() == 0) return;
+  if (own_kernel_reason(cuda::task_of(q, options)).empty() &&
+      fused_attention_.backward(stream(), {q, k, v, out, lse, options.scale},
+                                {d_q, d_k, d_v, d_out},
+                                [this](std::int64_t bytes) { return scratch(bytes); })) {
+    return;
+  }
   sizes.fours = sizes.fours && cuda::heads_in_fours(d_q) && cuda::heads_in_fours(d_k) &&
                 cuda::heads_in_fours(d_v) && cuda::heads_in_fours(d_out);
   auto* const along = reinterpret_cast<float*>(scratch(lse.bytes()));

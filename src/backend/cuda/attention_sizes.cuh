@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backend/cuda/attention_tiles.cuh"
+#include "copus/backend/attention_kernel.h"
 
 namespace copus::cuda {
 
@@ -35,6 +36,10 @@ inline AttentionSizes sizes_of(const TensorView& q, const TensorView& k, const T
           static_cast<int>(q.size[3]),
           options.scale,
           heads_in_fours(q) && heads_in_fours(k) && heads_in_fours(v)};
+}
+
+inline AttentionTask task_of(const TensorView& q, const AttentionOptions& options) {
+  return {q.dtype, q.size[3], options.dropout.p > 0.0f};
 }
 
 inline AttentionDropout dropout_of(const AttentionOptions& o) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/fused_attention.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/handles.h"
 #include "copus/backend/backend.h"
@@ -104,6 +105,7 @@ class CudaBackend final : public Backend {
   int device_;
   cuda::Stream stream_;
   cuda::Gemm gemm_;
+  cuda::FusedAttention fused_attention_;
   std::byte* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;
 };

@@ -14,6 +14,10 @@ namespace copus::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
+// Blocks of 256 threads that a multiprocessor is to hold at least, of kernels that wait on memory.
+// Left to itself ptxas aims at more, and spills registers for it.
+inline constexpr int kBlocksAtOnce = 3;
+
 template <int kWidth>
 struct Pack {
   float at[kWidth];

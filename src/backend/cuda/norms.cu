@@ -18,24 +18,46 @@ struct NormForward {
   const T* gain;
   const T* bias;
   float eps;
+  RowsOf<T> first = {}, second = {};  // x becomes their sum, where kAdds
 };
 
-// A warp takes a row; the passes after the first find it in the nearest cache.
-template <class T, bool kCentred, int kWidth>
+// x = first + second at a place of a row, rounded where it is stored, and given back as stored.
+template <class T, int kWidth>
+__device__ Pack<kWidth> add_up(T* x, const T* first, const T* second) {
+  Pack<kWidth> sum = load<kWidth>(first);
+  Pack<kWidth> const other = load<kWidth>(second);
+#pragma unroll
+  for (int w = 0; w < kWidth; ++w) sum.at[w] += other.at[w];
+  store<kWidth>(x, sum);
+  return load<kWidth>(x);
+}
+
+// A warp takes a row; the passes after the first find it in the nearest cache, each thread what it
+// has read or written itself.
+template <class T, bool kCentred, bool kAdds, int kWidth>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormForward<T> a) {
   int const lane = static_cast<int>(threadIdx.x) % kWarp;
   std::int64_t const row =
       std::int64_t{blockIdx.x} * kRowsABlock + static_cast<int>(threadIdx.x) / kWarp;
   if (row >= a.x.rows) return;
-  const T* const x = a.x.data + row * a.x.stride;
+  T* const x = a.x.data + row * a.x.stride;
   T* const y = a.out.data + row * a.out.stride;
+  // Of the pass that comes first: it sees x being made.
+  auto const element = [&](int c) {
+    if constexpr (kAdds) {
+      return add_up<T, kWidth>(x + c, a.first.data + row * a.first.stride + c,
+                               a.second.data + row * a.second.stride + c);
+    } else {
+      return load<kWidth>(x + c);
+    }
+  };
   int const C = static_cast<int>(a.x.width);
   auto const width = static_cast<float>(C);
   float mean = 0.0f;
   if constexpr (kCentred) {
     float total = 0.0f;
     for (int c = lane * kWidth; c < C; c += kWarp * kWidth) {
-      Pack<kWidth> const v = load<kWidth>(x + c);
+      Pack<kWidth> const v = element(c);
 #pragma unroll
       for (int w = 0; w < kWidth; ++w) total += v.at[w];
     }
@@ -43,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(NormForward<T> a) {
   }
   float squares = 0.0f;
   for (int c = lane * kWidth; c < C; c += kWarp * kWidth) {
-    Pack<kWidth> const v = load<kWidth>(x + c);
+    Pack<kWidth> const v = kCentred ? load<kWidth>(x + c) : element(c);
 #pragma unroll
     for (int w = 0; w < kWidth; ++w) squares = fmaf(v.at[w] - mean, v.at[w] - mean, squares);
   }
@@ -80,7 +102,7 @@ struct NormBackward {
 // A block takes rows one after another, each thread always the same columns, so that the column
 // sums need no exchange: they lie in shared memory, each column one thread's.
 template <class T, bool kCentred, int kWidth>
-__global__ void __launch_bounds__(kThreads) norm_backward_kernel(NormBackward<T> a) {
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) norm_backward_kernel(NormBackward<T> a) {
   extern __shared__ float sums[];
   __shared__ float warps[2][kThreads / kWarp];
   int const C = static_cast<int>(a.x.width), begin = static_cast<int>(threadIdx.x) * kWidth;
@@ -154,13 +176,14 @@ void launch_forward(cudaStream_t stream, const NormForward<T>& a) {
   COPUS_CHECK(a.out.rows == a.x.rows && a.out.width == a.x.width, "out has the sizes of x");
   COPUS_CHECK(a.x.width <= kWidest, "a row of a norm");
   if (a.x.rows == 0 || a.x.width == 0) return;
-  bool const fours = in_fours(a.out) && in_fours(a.x) && aligned16(a.gain) && aligned16(a.bias);
+  bool const adds = a.first.data != nullptr;
+  bool const fours = in_fours(a.out) && in_fours(a.x) && aligned16(a.gain) && aligned16(a.bias) &&
+                     (!adds || (in_fours(a.first) && in_fours(a.second)));
+  auto* const kernel =
+      adds ? (fours ? norm_kernel<T, kCentred, true, 4> : norm_kernel<T, kCentred, true, 1>)
+           : (fours ? norm_kernel<T, kCentred, false, 4> : norm_kernel<T, kCentred, false, 1>);
   auto const blocks = static_cast<unsigned>(pieces(a.x.rows, kRowsABlock));
-  if (fours) {
-    norm_kernel<T, kCentred, 4><<<blocks, kThreads, 0, stream>>>(a);
-  } else {
-    norm_kernel<T, kCentred, 1><<<blocks, kThreads, 0, stream>>>(a);
-  }
+  kernel<<<blocks, kThreads, 0, stream>>>(a);
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -192,7 +215,8 @@ struct NormOperands {
 };
 
 template <class T, bool kCentred>
-void forward(cudaStream_t stream, const TensorView& out, const NormOperands& o, float eps) {
+void forward(cudaStream_t stream, const TensorView& out, const NormOperands& o, float eps,
+             const Addends& sum) {
   RowsOf<T> const x = rows_of<T>(o.x);
   NormForward<T> a{
       rows_of<T>(out), x,  nullptr, statistics_of(o.rstd, x.rows), columns_of<T>(o.gain, x.width),
@@ -200,6 +224,13 @@ void forward(cudaStream_t stream, const TensorView& out, const NormOperands& o, 
   if constexpr (kCentred) {
     a.mean = statistics_of(o.mean, x.rows);
     a.bias = columns_of<T>(o.bias, x.width);
+  }
+  if (sum.a) {
+    a.first = rows_of<T>(sum.a);
+    a.second = rows_of<T>(sum.b);
+    COPUS_CHECK(a.first.rows == x.rows && a.first.width == x.width && a.second.rows == x.rows &&
+                    a.second.width == x.width,
+                "addends have the sizes of x");
   }
   launch_forward<T, kCentred>(stream, a);
 }
@@ -236,18 +267,16 @@ void backward(cudaStream_t stream, const NormGradients& d, const TensorView& d_o
 
 void CudaBackend::rms_norm(TensorView out, TensorView rstd, const TensorView& x,
                            const TensorView& gain, float eps, const Addends& sum) {
-  if (sum.a) add(x, sum.a, sum.b);
   with_compute_type(x.dtype, [&](auto type) {
-    cuda::forward<decltype(type), false>(stream(), out, {x, gain, {}, {}, rstd}, eps);
+    cuda::forward<decltype(type), false>(stream(), out, {x, gain, {}, {}, rstd}, eps, sum);
   });
 }
 
 void CudaBackend::layer_norm(TensorView out, TensorView mean, TensorView rstd, const TensorView& x,
                              const TensorView& gain, const TensorView& bias, float eps,
                              const Addends& sum) {
-  if (sum.a) add(x, sum.a, sum.b);
   with_compute_type(x.dtype, [&](auto type) {
-    cuda::forward<decltype(type), true>(stream(), out, {x, gain, bias, mean, rstd}, eps);
+    cuda::forward<decltype(type), true>(stream(), out, {x, gain, bias, mean, rstd}, eps, sum);
   });
 }
 

@@ -16,7 +16,7 @@ __device__ void add_term(double& total, float x) {
 }
 
 template <bool kSquares, int kWidth>
-__global__ void __launch_bounds__(kThreads) sum_kernel(double* partials, Rows x) {
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) sum_kernel(double* partials, Rows x) {
   __shared__ double warps[kThreads / kWarp];
   double total = 0.0;
   std::int64_t const first = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth;

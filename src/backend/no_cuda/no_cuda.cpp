@@ -1,4 +1,5 @@
 // What stands in for the CUDA backend in a build without it.
+#include "copus/backend/attention_kernel.h"
 #include "copus/backend/backend.h"
 #include "copus/backend/device.h"
 #include "copus/core/error.h"
@@ -7,6 +8,14 @@ namespace copus {
 
 CudaFacts cuda_facts() {
   return {};
+}
+
+std::string cudnn_problem() {
+  return "this program was built without CUDA (COPUS_CUDA)";
+}
+
+std::string cudnn_version() {
+  return "none";
 }
 
 std::unique_ptr<Backend> make_cuda_backend(int index) {

@@ -55,7 +55,8 @@ TEST_CASE("U1: an unknown key is an error that names the key, its section and th
             "did you mean cluster.kernels.attention?"},
            {"model.rope_scaling.facter", "section \"model.rope_scaling\"",
             "did you mean model.rope_scaling.factor?"},
-           {"log.zzzzzzzz", "section \"log\"", "known there: every_steps, tensorboard"},
+           {"log.zzzzzzzz", "section \"log\"",
+            "known there: every_steps, tensorboard, profile_steps"},
        }) {
     INFO(c.key);
     // On the command line and in the file alike.
@@ -118,6 +119,10 @@ TEST_CASE("a value of the wrong type or range names the key, the value and what 
            {"model.rope_scaling", "5", "an object"},
            {"data.epochs", "0", "unlimited"},
            {"model.hidden", "3000000000", "2147483647"},
+           {"log.profile_steps", "\"0-3\"", "counted from 1"},
+           {"log.profile_steps", "\"5-4\"", "FIRST-LAST"},
+           {"log.profile_steps", "\"5-\"", "FIRST-LAST"},
+           {"log.profile_steps", "\"-5\"", "FIRST-LAST"},
        }) {
     INFO(c.key << "=" << c.value);
     Outcome const got = with({{c.key, c.value}});
@@ -148,6 +153,7 @@ TEST_CASE("an override is JSON where it parses, else text, and the later one win
                             {"run_dir", "123"},  // text, although it looks like a number
                             {"batch.micro", "2"},
                             {"batch.micro", "4"},
+                            {"log.profile_steps", "7"},
                             {"data.val", R"(["a", {"path": "b", "weight": 3}])"},
                             {"adapt.script", R"([{"step": 4, "batch": 16, "micro": 8}])"}});
   CHECK(got.problems == std::vector<std::string>{});
@@ -155,6 +161,7 @@ TEST_CASE("an override is JSON where it parses, else text, and the later one win
   CHECK_FALSE(got.config.data.shuffle);
   CHECK(got.config.run_dir == "123");
   CHECK(got.config.batch.micro == 4);
+  CHECK(got.config.log.profile_steps == StepWindow{7, 7});
   CHECK(got.config.data.val == std::vector<DataSource>{{"a", 1.0}, {"b", 3.0}});
   REQUIRE(got.config.adapt.script.size() == 1);
   CHECK(got.config.adapt.script[0].batch == 16);

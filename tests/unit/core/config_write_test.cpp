@@ -50,7 +50,7 @@ const char* const kEverything = R"({
   "cluster": {"kernels": {"attention": "flash1", "norm": "plain"}, "hardware": "h100-sxm",
               "nodes": 2, "gpus_per_node": 8, "internode_gbps_per_gpu": 50.5},
   "checkpoint": {"every_tokens": "5K", "keep": 9, "async": true},
-  "log": {"every_steps": 5, "tensorboard": true},
+  "log": {"every_steps": 5, "tensorboard": true, "profile_steps": "20-22"},
   "device": "cuda", "transport": "nccl", "run_dir": "somewhere"})";
 
 // Rows "| `key` | meaning | unit | default | accepted |" of the document: key to default cell.

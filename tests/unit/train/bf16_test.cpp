@@ -139,14 +139,21 @@ TEST_CASE("over 200 steps bf16 learns what fp32 learns", "[bf16]") {
 
 TEST_CASE("bf16 is refused by name where the device has no bf16 products", "[bf16]") {
   Config config;
-  CHECK(precision_problem(config, false) == "");
+  Gpu ampere, turing;
+  ampere.capability = 80;
+  turing.name = "Tesla T4";
+  turing.capability = 75;
+  CHECK(precision_problem(config, nullptr) == "");
+  CHECK(precision_problem(config, &turing) == "");
   config.train.precision = Precision::bf16;
-  CHECK(precision_problem(config, true).find("train.precision: \"bf16\"") == 0);
+  CHECK(precision_problem(config, &ampere) == "");
+  CHECK(precision_problem(config, &turing).find("train.precision: \"bf16\": Tesla T4 (sm_75)") ==
+        0);
   config.train.emulate_bf16 = true;
-  CHECK(precision_problem(config, false) == "");
-  CHECK(precision_problem(config, true) != "");
+  CHECK(precision_problem(config, nullptr) == "");
+  CHECK(precision_problem(config, &turing) != "");
   config.train.emulate_bf16 = false;
-  std::string const problem = precision_problem(config, false);
+  std::string const problem = precision_problem(config, nullptr);
   if (cpu_bf16_problem().empty()) {
     CHECK(problem == "");
   } else {
