@@ -19,7 +19,7 @@ cat >recipe.json <<'RECIPE'
   "data": {"train": "data"},
   "batch": {"sequences": 8, "min": 4, "max": 64},
   "optimizer": {"lr": 3e-3},
-  "train": {"tokens": 81920},
+  "train": {"tokens": 163840},
   "gns": {"every_steps": 1, "half_life_tokens": 8192},
   "adapt": {"mode": "act", "interval_steps": 20, "min_dwell_steps": 20}
 }

@@ -89,6 +89,14 @@ StepEnd end_of(const Layout& layout, const StageElements& flat, double buckets, 
   return end;
 }
 
+// How much faster a stage runs while others idle: they lend it processors of its own node, so as
+// many stages as a node holds count (ranks of a stage are neighbours).
+double lent_rate(const Layout& layout, const Cluster& cluster) {
+  double const stages =
+      static_cast<double>(cluster.gpus_per_node) / static_cast<double>(layout.tp * layout.dp);
+  return std::clamp(cluster.hardware.alone, 1.0, std::max(1.0, stages));
+}
+
 }  // namespace
 
 Cluster cluster_of(const ClusterConfig& config, Hardware hardware) {
@@ -124,7 +132,7 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
   Chunks const chunks =
       chunks_of(model, shape, detail::layer_costs(model, shape, precision, cluster), message);
   PipelineCost const line =
-      pipeline_cost(layout, chunks.times, micro_batches, cluster.hardware.alone);
+      pipeline_cost(layout, chunks.times, micro_batches, lent_rate(layout, cluster));
 
   StepCost cost;
   StepEnd end;

@@ -218,6 +218,22 @@ TEST_CASE("the parts of a cost add up to it") {
   }
 }
 
+TEST_CASE("an idle stage lends its processors to the stages of its node, and to no others") {
+  ModelConfig const model = llama();
+  Hardware shared = only_flops();
+  shared.alone = 2.0;
+  StepShape const shape{{2, 1, 2, 1}, 1, Recompute::none};
+  auto const bubble = [&](const Hardware& hw, std::int64_t nodes, std::int64_t per_node) {
+    return cost_of(model, shape, cluster_with(hw, nodes, per_node)).seconds(1);
+  };
+  double const full = bubble(only_flops(), 1, 4);
+  CHECK(bubble(only_flops(), 2, 2) == Approx(full));
+  // Both ranks of a stage in a node of their own: when they wait, nobody is there to work.
+  CHECK(bubble(shared, 2, 2) == Approx(full));
+  // One micro-batch keeps one stage of two busy.
+  CHECK(bubble(shared, 1, 4) == Approx(full / 2));
+}
+
 TEST_CASE("unfused attention and plain norms cost more than their better kernels") {
   ModelConfig const model = llama();
   Cluster cluster = cluster_with(hardware_preset("a100-sxm-80gb"));
