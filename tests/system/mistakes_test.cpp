@@ -175,7 +175,8 @@ TEST_CASE("of very many mistakes the first are told, and how many there are") {
   Workspace const here;
   std::filesystem::create_directory(here / "hf");
   here.write("hf/config.json", R"({"model_type": "llama", "num_hidden_layers": 1, "hidden_size": 8,
-    "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 9})");
+    "num_attention_heads": 1, "intermediate_size": 8, "vocab_size": 9,
+    "max_position_embeddings": 8, "rms_norm_eps": 1e-5})");
   std::string map;
   for (int i = 0; i < 1000; ++i)
     map += std::string(i > 0 ? "," : "") + "\"t" + std::to_string(i) + "\": \"f" +
@@ -190,6 +191,8 @@ TEST_CASE("of very many mistakes the first are told, and how many there are") {
 TEST_CASE("the exit code tells also where nothing can be printed") {
   Workspace const here;
   here.write("t.txt", "text");
+  here.write("c.json", R"({"model": {"preset": "gpt2-124m"}, "batch": {"sequences": 8},
+    "cluster": {"hardware": "h100-sxm"}})");
   auto const code_of = [&](const std::string& arguments) {
     return here.copus("--version >/dev/null; '" COPUS_BINARY "' " + arguments).code;
   };
@@ -198,6 +201,11 @@ TEST_CASE("the exit code tells also where nothing can be printed") {
     CHECK(code_of("train absent.json " + std::string(nowhere) + "; exit $?") == 2);
     CHECK(code_of("prepare --tokenizer bytes --out d --force t.txt " + std::string(nowhere) +
                   "; exit $?") == 0);
+    if (std::string(nowhere).find("full") != std::string::npos) {
+      // What was asked for is what is printed.
+      CHECK(code_of("inspect d " + std::string(nowhere) + "; exit $?") == 1);
+      CHECK(code_of("plan c.json " + std::string(nowhere) + "; exit $?") == 1);
+    }
     // Nothing of what was to be printed went into the files instead.
     CHECK(nlohmann::json::parse(here.copus("inspect d --json").out)["valid"] == true);
   }
