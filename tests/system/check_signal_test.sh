@@ -3,14 +3,7 @@
 # SIGUSR2 to mpirun reaches every rank, and is one branched check; the run goes on after it, and ends as it is asked to.
 set -euo pipefail
 mpirun=$1 copus=$2 model=$3
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-folder=$(mktemp -d) job=""
-clean_up() {
-  [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 64, "vocab": 257, "seq_len": 32},
  "data": {"train": "data", "val": "data"}, "batch": {"sequences": 8, "micro": 2, "max": 32}, "optimizer": {"lr": 1e-3},
@@ -20,14 +13,7 @@ JSON
 "$copus" prepare --tokenizer bytes --val-fraction 0.1 --out data "$model/text.txt" >/dev/null
 "$mpirun" --oversubscribe --bind-to none -n 2 "$copus" train c.json --threads 1 >out.txt 2>&1 &
 job=$!
-# usage: await PATTERN: until the output has it.
-await() {
-  local looks=0
-  until grep -q "$1" out.txt; do
-    kill -0 "$job" 2>/dev/null && ((++looks < 600)) || { echo "never said: $1"; tail -20 out.txt; exit 1; }
-    sleep 0.1
-  done
-}
+started+=("$job")
 await 'noise scale: [0-9]'
 kill -USR2 "$job"
 await 'branched check: .* which train nothing'
@@ -36,7 +22,7 @@ await "step *$((checked + 20)) "
 kill -USR1 "$job"
 code=0
 wait "$job" || code=$?
-job=""
+started=()
 [[ $code -eq 3 ]] || { echo "the run ended with $code"; tail -20 out.txt; exit 1; }
 checks=$(grep -c '"event":"check"' run/metrics.jsonl)
 [[ $checks -eq 1 ]] || { echo "one request, $checks checks"; exit 1; }

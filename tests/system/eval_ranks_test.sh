@@ -4,10 +4,7 @@
 # a mistake is told once. What is one process's work is refused in several.
 set -euo pipefail
 mpirun=$1 copus=$2 model=$3
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 fail() {
   echo "$1"
   cat out.txt err.txt

@@ -11,24 +11,9 @@ if [[ ${1-} != mounted ]]; then
   exit 77
 fi
 copus=$2 model=$3
-export OMP_WAIT_POLICY=passive
-folder=$(mktemp -d) job=""
-clean_up() {
-  [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true
-  umount "$folder/disk" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+leave() { umount "$folder/disk" 2>/dev/null || true; }
 fail() { echo "full_disk: $1"; tail -15 out.txt; exit 1; }
-# usage: await PATTERN [TIMES]: until the output has it so often.
-await() {
-  local looks=0
-  until (($(grep -c "$1" out.txt) >= ${2:-1})); do
-    kill -0 "$job" 2>/dev/null && ((++looks < 1200)) || fail "never said: $1"
-    sleep 0.05
-  done
-}
 # The steps of the record are 1 to N, once each; every checkpoint is complete; nothing is left over.
 check_run() {
   grep -v '"event"' disk/run/metrics.jsonl | sed -E 's/.*"step":([0-9]+).*/\1/' >steps.txt
@@ -49,6 +34,7 @@ mkdir disk
 mount -t tmpfs -o size=16m tmpfs disk
 "$copus" train c.json --threads 1 >out.txt 2>&1 &
 job=$!
+started+=("$job")
 await '^checkpoint '
 until grep -q 'metrics.jsonl: cannot write: .*wait in memory' out.txt && grep -q 'warning: no checkpoint ' out.txt; do
   kill -0 "$job" || fail "the run ended on a full disk"
@@ -63,7 +49,7 @@ await '^checkpoint ' $((saved + 2))
 kill -TERM "$job"
 code=0
 wait "$job" || code=$?
-job=""
+started=()
 ((code == 3)) || fail "the run ended with $code"
 check_run
 echo "full_disk: $(wc -l <steps.txt) steps; $(grep -c 'warning: no checkpoint ' out.txt) saves were abandoned"

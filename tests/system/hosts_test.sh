@@ -6,10 +6,7 @@
 # world is the same state for any rank that reads it. C16: a rank's number on its host is counted on that host.
 set -euo pipefail
 hosts=$1 mpirun=$2 copus=$3 test_mpi=$4 model=$5
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 if ! "$hosts" --hosts 1 --slots 1 true 2>probe.txt; then
   echo "******** several hosts: not tested here ********"
   cat probe.txt

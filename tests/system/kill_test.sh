@@ -5,10 +5,7 @@
 # metrics.jsonl, the same losses, and for the runs on one rank the same weights bit for bit.
 set -euo pipefail
 copus=$1 model=$2
-export OMP_WAIT_POLICY=passive
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 3, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 128, "vocab": 257, "seq_len": 32},
  "data": {"train": "data"}, "batch": {"sequences": 8, "micro": 2}, "optimizer": {"lr": 1e-4}, "train": {"tokens": "128K"},

@@ -7,10 +7,7 @@ if [[ -e /dev/nvidiactl || -e /proc/driver/nvidia/version ]]; then
   echo "SKIPPED: this machine has an NVIDIA driver"
   exit 77
 fi
-export OMP_WAIT_POLICY=passive
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 64, "vocab": 257, "seq_len": 32},
  "data": {"train": "data"}, "batch": {"sequences": 8, "micro": 2}, "train": {"tokens": 1024}, "run_dir": "run"}

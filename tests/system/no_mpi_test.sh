@@ -3,10 +3,7 @@
 # C19: a binary that was built without MPI trains on several ranks of one machine, and refuses a launcher.
 set -euo pipefail
 copus=$1 model=$2
-export OMP_WAIT_POLICY=passive
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 64, "vocab": 257, "seq_len": 32},
  "data": {"train": "data"}, "batch": {"sequences": 8, "micro": 2}, "train": {"tokens": 1024},

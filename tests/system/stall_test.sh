@@ -4,15 +4,9 @@
 # and for how long; when its peer moves again the run ends as it was asked to, with a checkpoint.
 set -euo pipefail
 mpirun=$1 copus=$2 model=$3
-export OMP_WAIT_POLICY=passive OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
-folder=$(mktemp -d) job="" still=""
-clean_up() {
-  [[ -z $still ]] || kill -CONT "$still" 2>/dev/null || true
-  [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+still=""
+leave() { [[ -z $still ]] || kill -CONT "$still" 2>/dev/null || true; }
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 2, "hidden": 32, "heads": 4, "kv_heads": 2, "ffn": 64, "vocab": 257, "seq_len": 32},
  "data": {"train": "data"}, "batch": {"sequences": 8, "micro": 2}, "optimizer": {"lr": 1e-4}, "train": {"tokens": "1T"},
@@ -21,14 +15,7 @@ JSON
 "$copus" prepare --tokenizer bytes --out data "$model/text.txt" >/dev/null
 "$mpirun" --oversubscribe --bind-to none -n 2 "$copus" train c.json --threads 1 >out.txt 2>&1 &
 job=$!
-# usage: await PATTERN: until the output has it.
-await() {
-  local looks=0
-  until grep -q "$1" out.txt; do
-    kill -0 "$job" 2>/dev/null && ((++looks < 600)) || { echo "never said: $1"; tail -20 out.txt; exit 1; }
-    sleep 0.1
-  done
-}
+started+=("$job")
 rank() {
   local pid
   for pid in $(pgrep -P "$job"); do
@@ -44,7 +31,7 @@ await 'rank 0: asked to stop, in [a-z_ ]* over [a-z ]* (call [0-9]*) for .*: a p
 kill -CONT "$still"
 code=0
 wait "$job" || code=$?
-job=""
+started=()
 [[ $code -eq 3 ]] || { echo "the run ended with $code"; tail -20 out.txt; exit 1; }
 grep -q 'stopped at step .*SIGUSR1' out.txt || { tail -20 out.txt; exit 1; }
 [[ -e run/checkpoints/latest ]] || { echo "no checkpoint"; exit 1; }

@@ -4,15 +4,7 @@
 # save its state and end with 3.
 set -euo pipefail
 copus=$1 model=$2
-export OMP_WAIT_POLICY=passive
-folder=$(mktemp -d) job="" reader=""
-clean_up() {
-  [[ -z $job ]] || kill -KILL "$job" 2>/dev/null || true
-  [[ -z $reader ]] || kill -KILL "$reader" 2>/dev/null || true
-  rm -rf "$folder"
-}
-trap clean_up EXIT
-cd "$folder"
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 fail() { echo "unread_stderr: $1"; tail -5 run/log.txt; exit 1; }
 cat >c.json <<'JSON'
 {"model": {"family": "llama", "layers": 1, "hidden": 16, "heads": 2, "kv_heads": 2, "ffn": 32, "vocab": 257, "seq_len": 8},
@@ -25,8 +17,10 @@ for how in stops leaves; do
   rm -rf run
   sleep 1000 <words &  # opens it, and reads nothing
   reader=$!
+  started+=("$reader")
   "$copus" train c.json --threads 1 2>words &
   job=$!
+  started+=("$job")
   if [[ $how == leaves ]]; then
     until [[ -s run/metrics.jsonl ]]; do sleep 0.05; done
     kill "$reader"
@@ -44,9 +38,9 @@ for how in stops leaves; do
   while kill -0 "$job" 2>/dev/null; do ((++looks < 1200)) || fail "the reader $how: it does not end"; sleep 0.05; done
   code=0
   wait "$job" || code=$?
-  job=""
   ((code == 3)) || fail "the reader $how: it ended with $code"
   [[ -e run/checkpoints/latest/state.json ]] || fail "the reader $how: no checkpoint"
   grep -q 'stopped at step .*SIGTERM' run/log.txt || fail "the reader $how: log.txt lacks its end"
   [[ -z $reader ]] || { kill "$reader"; wait "$reader" 2>/dev/null || true; reader=""; }
+  started=()
 done
