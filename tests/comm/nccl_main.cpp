@@ -1,9 +1,7 @@
 // The suite over NCCL: as many ranks, as threads, as there are GPUs, and one alone. Where there is
 // none it says so.
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "comm/conformance.h"
@@ -11,6 +9,7 @@
 #include "copus/comm/nccl.h"
 #include "copus/comm/through_device.h"
 #include "copus/core/error.h"
+#include "support/temp_folder.h"
 
 using namespace copus;
 
@@ -27,9 +26,8 @@ void check(int ranks) {
 
 // Ranks that a file alone brings together, and their tensors of the host through the devices.
 void check_job(int ranks) {
-  char folder[] = "/tmp/copus-nccl-XXXXXX";
-  if (mkdtemp(folder) == nullptr) throw IoError("no temporary folder");
-  std::string const file = std::string(folder) + "/copus-job-test";
+  test::TempFolder const folder;
+  std::string const file = folder / "copus-job-test";
   run_ranks(ranks, [&](int rank, Communicator&) {
     auto const backend = make_cuda_backend(rank);
     auto const host = make_cpu_backend(1);
@@ -40,7 +38,7 @@ void check_job(int ranks) {
     // As a run does: its tensors' groups come together by the world's values.
     test::check_communicator(*join_nccl(*world, *backend), *backend, {{0, 1, 1000}, 10'000});
   });
-  if (rmdir(folder) != 0) throw IoError(std::string("something is left in ") + folder);
+  if (!std::filesystem::is_empty(folder.path)) throw IoError("something is left in " + folder.path);
   std::printf("conformance: ok on %d ranks that met by a file\n", ranks);
 }
 
