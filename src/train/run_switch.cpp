@@ -140,7 +140,11 @@ void Run::follow_trials() {
     fields["reason"] = next.words;
     metrics_->event("decision", counters, fields);
   }
-  if (!(next.plan == plan_)) change_to(next.plan, "trial");
+  if (next.plan == plan_) {
+    trainer_.state().counters.plan = chosen_plan(plan_);  // the last trial was the fastest
+  } else {
+    change_to(next.plan, next.over ? "planner" : "trial");
+  }
   // One that was refused leaves nothing to measure.
   if (next.over || !(next.plan == plan_)) trials_.reset();
 }
@@ -201,7 +205,9 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   nlohmann::json const from = plan_json(plan_, batch_before), to = plan_json(plan, batch_after);
   log_.info(fmt::format("{}: from {} to {}", reason, words(plan_, batch_before),
                         words(plan, batch_after)));
-  ChosenPlan const chosen = reason == "adapt.script" ? ChosenPlan{} : chosen_plan(plan);
+  // What a resumed run goes on in: neither a script's plan nor a trial is the planner's choice.
+  bool const is_choice = reason != "adapt.script" && reason != "trial";
+  ChosenPlan const chosen = is_choice ? chosen_plan(plan) : ChosenPlan{};
   if (plan.layout == plan_.layout && plan.micro == plan_.micro) {
     plan_ = plan;
     trainer_.state().counters.plan = chosen;

@@ -106,7 +106,8 @@ TEST_CASE(
   Outcome const run = here.copus(
       "train c.json --ranks 4 --threads 1 --set cluster.hardware=h100-sxm --set "
       "train.tokens=204800 "
-      "--set adapt.interval_steps=1000");
+      "--set adapt.interval_steps=1000 --set checkpoint.every_tokens=256 --set "
+      "checkpoint.keep=1000");
   INFO(run.err);
   REQUIRE(run.code == 0);
   std::vector<std::vector<double>> seconds(1);
@@ -138,6 +139,16 @@ TEST_CASE(
   }
   auto const best = std::min_element(medians.begin(), medians.end()) - medians.begin();
   CHECK(plans[static_cast<std::size_t>(best)] == last);
+  // A resume goes on in what was chosen; a trial is no choice.
+  auto const chosen_dp = [&](std::size_t step) {
+    std::string const digits = std::to_string(step);
+    std::string const name = "step-" + std::string(8 - digits.size(), '0') + digits;
+    return json::parse(
+        here.read("act/checkpoints/" + name + "/state.json"))["counters"]["plan"]["dp"];
+  };
+  std::size_t steps = 0;
+  for (const std::vector<double>& times : seconds) CHECK(chosen_dp(steps += times.size()) == 0);
+  CHECK(chosen_dp(steps + 1) == last["dp"]);
 }
 
 TEST_CASE("keys that are given leave nothing to try") {
