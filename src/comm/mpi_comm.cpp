@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mpi_calls.h"
+#include "comm/mpi_transfers.h"
 #include "comm/reduce.h"
 #include "copus/comm/communicator.h"
 #include "copus/comm/mpi.h"
@@ -21,15 +23,6 @@
 
 namespace copus {
 namespace {
-
-void check(int code, const char* call, const char* file, int line) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw CommError(fmt::format("{}:{}: {} failed: {}", file, line, call, text));
-}
-#define MPI_CHECK(call) check(call, #call, __FILE__, __LINE__)
 
 // From here on a ring of our own is faster than the library's reductions.
 constexpr std::int64_t kRingBytes = std::int64_t{1} << 19;
@@ -108,7 +101,18 @@ class MpiCommunicator final : public Communicator {
   void reduce_scatter(TensorView out, const TensorView& x) override;
   void all_gather(TensorView out, const TensorView& x) override;
   void broadcast(TensorView x, int root) override;
-  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
+  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override {
+    std::vector<MPI_Request> requests;
+    post(requests, sends, receives);
+    wait_for(requests);
+  }
+  bool can_start() const override { return true; }
+  std::unique_ptr<Transfer> start(std::span<const Parcel> sends,
+                                  std::span<const Parcel> receives) override {
+    std::vector<MPI_Request> requests;
+    std::size_t const incoming = post(requests, sends, receives);
+    return transfers_.follow(std::move(requests), incoming);
+  }
   void barrier() override { MPI_CHECK(MPI_Barrier(comm_)); }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void check_alive() const override {}
@@ -122,6 +126,9 @@ class MpiCommunicator final : public Communicator {
   }
 
  private:
+  // Receives, then sends; how many of the requests are receives.
+  std::size_t post(std::vector<MPI_Request>& requests, std::span<const Parcel> sends,
+                   std::span<const Parcel> receives);
   // Sends bytes to the next rank of the ring and receives as many from the one before, chunk by
   // chunk; `arrived` is called with each chunk as it comes in.
   template <class Arrived>
@@ -146,6 +153,7 @@ class MpiCommunicator final : public Communicator {
   int rank_ = 0, size_ = 1;
   std::vector<std::byte> landing_, copy_;
   std::vector<float> wide_;
+  MpiTransfers transfers_;
 };
 
 template <class Arrived>
@@ -269,27 +277,29 @@ void MpiCommunicator::broadcast(TensorView x, int root) {
   }
 }
 
-void MpiCommunicator::exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) {
-  std::vector<MPI_Request> requests;
-  for (const Parcel& parcel : receives) {
+std::size_t MpiCommunicator::post(std::vector<MPI_Request>& requests, std::span<const Parcel> sends,
+                                  std::span<const Parcel> receives) {
+  // Runs call(address, bytes, request) for each piece.
+  auto const in_pieces = [&](const Parcel& parcel, const auto& call) {
     auto* const data = static_cast<std::byte*>(parcel.data.data);
     for (std::int64_t at = 0; at < parcel.data.bytes(); at += piece_bytes_) {
       requests.emplace_back();
-      MPI_CHECK(MPI_Irecv(data + at,
-                          static_cast<int>(std::min(piece_bytes_, parcel.data.bytes() - at)),
-                          MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
+      call(data + at, static_cast<int>(std::min(piece_bytes_, parcel.data.bytes() - at)),
+           &requests.back());
     }
+  };
+  for (const Parcel& p : receives) {
+    in_pieces(p, [&](std::byte* data, int bytes, MPI_Request* request) {
+      MPI_CHECK(MPI_Irecv(data, bytes, MPI_BYTE, p.peer, 1 + p.lane, comm_, request));
+    });
   }
-  for (const Parcel& parcel : sends) {
-    auto* const data = static_cast<std::byte*>(parcel.data.data);
-    for (std::int64_t at = 0; at < parcel.data.bytes(); at += piece_bytes_) {
-      requests.emplace_back();
-      MPI_CHECK(MPI_Isend(data + at,
-                          static_cast<int>(std::min(piece_bytes_, parcel.data.bytes() - at)),
-                          MPI_BYTE, parcel.peer, 1, comm_, &requests.back()));
-    }
+  std::size_t const incoming = requests.size();
+  for (const Parcel& p : sends) {
+    in_pieces(p, [&](std::byte* data, int bytes, MPI_Request* request) {
+      MPI_CHECK(MPI_Isend(data, bytes, MPI_BYTE, p.peer, 1 + p.lane, comm_, request));
+    });
   }
-  wait_for(requests);
+  return incoming;
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::split(int color, int key) {

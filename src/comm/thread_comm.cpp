@@ -21,6 +21,40 @@ void copy_bytes(void* to, const void* from, std::int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
 }
 
+class ThreadTransfer final : public Transfer {
+ public:
+  ThreadTransfer(std::shared_ptr<ThreadGroup> group, int rank, std::span<const Parcel> sends,
+                 std::span<const Parcel> receives)
+      : group_(std::move(group)) {
+    for (const Parcel& p : sends) add({true, rank, p.peer, p.lane, p.data});
+    for (const Parcel& p : receives) add({false, p.peer, rank, p.lane, p.data});
+    for (; posted_ < sides_.size(); ++posted_) group_->post(sides_[posted_]);
+  }
+  ~ThreadTransfer() override {
+    for (std::size_t i = 0; i < posted_; ++i) group_->take_back(sides_[i]);
+  }
+  ThreadTransfer(const ThreadTransfer&) = delete;
+  ThreadTransfer& operator=(const ThreadTransfer&) = delete;
+
+  void wait() override {
+    for (Envelope& side : sides_) {
+      group_->wait_over(side);
+      COPUS_CHECK(side.outgoing || side.data.bytes() == side.other_bytes,
+                  fmt::format("rank {} expects {} bytes from {}, which sent {}", side.to,
+                              side.data.bytes(), side.from, side.other_bytes));
+    }
+  }
+
+ private:
+  void add(Envelope side) {
+    COPUS_CHECK(side.data.contiguous(), "messages are contiguous");
+    sides_.push_back(std::move(side));
+  }
+  std::shared_ptr<ThreadGroup> group_;
+  std::vector<Envelope> sides_;
+  std::size_t posted_ = 0;
+};
+
 class ThreadCommunicator final : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadGroup> group, int rank)
@@ -40,7 +74,14 @@ class ThreadCommunicator final : public Communicator {
   void reduce_scatter(TensorView out, const TensorView& x) override;
   void all_gather(TensorView out, const TensorView& x) override;
   void broadcast(TensorView x, int root) override;
-  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override;
+  void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) override {
+    ThreadTransfer(group_, rank_, sends, receives).wait();
+  }
+  bool can_start() const override { return true; }
+  std::unique_ptr<Transfer> start(std::span<const Parcel> sends,
+                                  std::span<const Parcel> receives) override {
+    return std::make_unique<ThreadTransfer>(group_, rank_, sends, receives);
+  }
   void barrier() override {
     if (size() == 1) return;
     group_->enter(rank_, {.operation = "barrier"});
@@ -128,41 +169,6 @@ void ThreadCommunicator::broadcast(TensorView x, int root) {
   group_->leave();
 }
 
-void ThreadCommunicator::exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) {
-  std::vector<Envelope> envelopes(sends.size());
-  for (std::size_t i = 0; i < sends.size(); ++i) {
-    COPUS_CHECK(sends[i].data.contiguous(), "messages are contiguous");
-    envelopes[i].data = &sends[i].data;
-  }
-  std::size_t posted = 0;
-  std::exception_ptr failure;
-  try {
-    for (; posted < sends.size(); ++posted)
-      group_->post(rank_, sends[posted].peer, envelopes[posted]);
-    for (const Parcel& receive : receives) {
-      Envelope& envelope = group_->next(receive.peer, rank_);
-      bool const fits = envelope.data->bytes() == receive.data.bytes();
-      if (fits) copy_bytes(receive.data.data, envelope.data->data, receive.data.bytes());
-      std::int64_t const sent = envelope.data->bytes();
-      group_->finish(envelope);
-      COPUS_CHECK(fits, fmt::format("rank {} expects {} bytes from {}, which sent {}", rank_,
-                                    receive.data.bytes(), receive.peer, sent));
-    }
-  } catch (...) {
-    failure = std::current_exception();
-    group_->news()->abort("an exchange failed");
-  }
-  // The envelopes live on this stack: each is taken, or taken back, before they go.
-  for (std::size_t i = 0; i < posted; ++i) {
-    try {
-      group_->wait_taken(rank_, sends[i].peer, envelopes[i]);
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
-}
-
 std::unique_ptr<Communicator> ThreadCommunicator::split(int color, int key) {
   group_->enter(rank_, {.operation = "split", .argument = color, .key = key});
   std::vector<int> members;
@@ -198,6 +204,10 @@ std::shared_ptr<ThreadGroup> make_world(int size) {
 }
 
 }  // namespace
+
+std::unique_ptr<Transfer> Communicator::start(std::span<const Parcel>, std::span<const Parcel>) {
+  detail::check_failed("can_start()", "only some transports start messages", __FILE__, __LINE__);
+}
 
 std::unique_ptr<Communicator> make_single_communicator() {
   return std::make_unique<ThreadCommunicator>(make_world(1), 0);

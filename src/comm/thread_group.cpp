@@ -95,42 +95,54 @@ void ThreadGroup::leave() {
   wait_for_all("leave", OnAbort::stay);
 }
 
-void ThreadGroup::post(int from, int to, Envelope& envelope) {
+void ThreadGroup::post(Envelope& mine) {
+  Envelope* other = nullptr;
   {
     std::lock_guard const lock(mutex_);
-    boxes_[{from, to}].push_back(&envelope);
+    std::deque<Envelope*>& box = box_of(mine);
+    if (box.empty() || box.front()->outgoing == mine.outgoing) {
+      box.push_back(&mine);
+      return;
+    }
+    other = box.front();
+    box.pop_front();
+    other->state = mine.state = Envelope::State::moving;
+  }
+  std::int64_t const bytes = mine.data.bytes();
+  // An empty tensor may have no address.
+  if (bytes > 0 && bytes == other->data.bytes()) {
+    const Envelope& source = mine.outgoing ? mine : *other;
+    const Envelope& target = mine.outgoing ? *other : mine;
+    std::memcpy(target.data.data, source.data.data, static_cast<std::size_t>(bytes));
+  }
+  {
+    std::lock_guard const lock(mutex_);
+    mine.other_bytes = other->data.bytes();
+    other->other_bytes = bytes;
+    other->state = mine.state = Envelope::State::over;
   }
   changed_.notify_all();
 }
 
-Envelope& ThreadGroup::next(int from, int to) {
-  std::unique_lock lock(mutex_);
-  std::deque<Envelope*>& box = boxes_[{from, to}];
-  changed_.wait(lock, [&] { return !box.empty() || news_->aborted(); });
-  if (box.empty()) throw_aborted("exchange");
-  Envelope* const envelope = box.front();
-  box.pop_front();
-  envelope->state = Envelope::State::reading;
-  return *envelope;
-}
-
-void ThreadGroup::finish(Envelope& envelope) {
-  {
-    std::lock_guard const lock(mutex_);
-    envelope.state = Envelope::State::taken;
-  }
-  changed_.notify_all();
-}
-
-void ThreadGroup::wait_taken(int from, int to, Envelope& envelope) {
+void ThreadGroup::wait_over(Envelope& mine) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] {
-    return envelope.state == Envelope::State::taken ||
-           (envelope.state == Envelope::State::posted && news_->aborted());
+    return mine.state == Envelope::State::over ||
+           (mine.state == Envelope::State::posted && news_->aborted());
   });
-  if (envelope.state == Envelope::State::taken) return;
-  std::erase(boxes_[{from, to}], &envelope);
+  if (mine.state == Envelope::State::over) return;
+  std::erase(box_of(mine), &mine);
+  mine.state = Envelope::State::over;
   throw_aborted("exchange");
+}
+
+void ThreadGroup::take_back(Envelope& mine) noexcept {
+  std::unique_lock lock(mutex_);
+  if (mine.state == Envelope::State::posted) {
+    std::erase(boxes_.find({mine.from, mine.to, mine.lane})->second, &mine);
+    mine.state = Envelope::State::over;
+  }
+  changed_.wait(lock, [&] { return mine.state == Envelope::State::over; });
 }
 
 }  // namespace copus

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "copus/core/tensor.h"
@@ -43,10 +43,13 @@ struct Posted {
   std::int64_t key = 0;
 };
 
-// A message waiting for its receiver.
+// One side of a message. Whichever side comes second moves the bytes.
 struct Envelope {
-  enum class State : std::uint8_t { posted, reading, taken };
-  const TensorView* data = nullptr;
+  enum class State : std::uint8_t { posted, moving, over };
+  bool outgoing = false;
+  int from = 0, to = 0, lane = 0;
+  TensorView data;
+  std::int64_t other_bytes = 0;  // of the other side, once it is over; nothing moved if they differ
   State state = State::posted;
 };
 
@@ -65,11 +68,13 @@ class ThreadGroup {
   void leave();
   const Posted& of(int rank) const { return posted_[static_cast<std::size_t>(rank)]; }
 
-  void post(int from, int to, Envelope& envelope);
-  // The next envelope from `from` to `to`, waited for; `finish` tells its sender that it was read.
-  Envelope& next(int from, int to);
-  void finish(Envelope& envelope);
-  void wait_taken(int from, int to, Envelope& envelope);
+  // Shows one side of a message, which stays where it is until it is over or taken back.
+  void post(Envelope& mine);
+  // Returns when it is over. Where somebody aborts before the other side has come, takes it back
+  // and throws.
+  void wait_over(Envelope& mine);
+  // Takes it back; if it is moving, waits until it is over.
+  void take_back(Envelope& mine) noexcept;
 
   // Groups that a split in progress makes, by the rank that leads each.
   std::vector<std::shared_ptr<ThreadGroup>> born;
@@ -91,9 +96,10 @@ class ThreadGroup {
   std::atomic<std::uint64_t> generation_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  // By (from, to), made when a first message comes: all pairs of a large world would fill the
-  // memory.
-  std::map<std::pair<int, int>, std::deque<Envelope*>> boxes_;
+  // Sides that wait for their others, all of them outgoing or none; by (from, to, lane), made when a
+  // first message comes: all pairs of a large world would fill the memory.
+  std::map<std::tuple<int, int, int>, std::deque<Envelope*>> boxes_;
+  std::deque<Envelope*>& box_of(const Envelope& e) { return boxes_[{e.from, e.to, e.lane}]; }
 };
 
 }  // namespace copus

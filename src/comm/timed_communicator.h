@@ -2,6 +2,7 @@
 // for how many bytes), and keeps on record what it is in the middle of.
 #pragma once
 #include <chrono>
+#include <memory>
 #include <utility>
 
 #include "copus/backend/ranges.h"
@@ -53,6 +54,12 @@ class TimedCommunicator final : public Communicator {
     Clock const clock(*this, "exchange", bytes);
     inner_->exchange(sends, receives);
   }
+  bool can_start() const override { return inner_->can_start(); }
+  std::unique_ptr<Transfer> start(std::span<const Parcel> sends,
+                                  std::span<const Parcel> receives) override {
+    for (const Parcel& parcel : sends) traffic_.bus_bytes += parcel.data.bytes();
+    return std::make_unique<TimedTransfer>(*this, inner_->start(sends, receives));
+  }
   void barrier() override {
     Clock const clock(*this, "barrier", 0);
     inner_->barrier();
@@ -78,6 +85,17 @@ class TimedCommunicator final : public Communicator {
     TimedCommunicator& of_;
     Range range_;  // "dp all_reduce"
     std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  };
+  // Its time is what is waited for it.
+  struct TimedTransfer final : Transfer {
+    TimedTransfer(TimedCommunicator& of, std::unique_ptr<Transfer> inner)
+        : of_(of), inner_(std::move(inner)) {}
+    void wait() override {
+      Clock const clock(of_, "exchange", 0);
+      inner_->wait();
+    }
+    TimedCommunicator& of_;
+    std::unique_ptr<Transfer> inner_;
   };
   // Of `bytes` that all ranks share, what one rank has to send at least.
   std::int64_t shared(std::int64_t bytes) const { return bytes * (size() - 1) / size(); }

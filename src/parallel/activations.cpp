@@ -81,6 +81,17 @@ std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& 
           spec("d_ffn", compute, {s.n, s.f})};
 }
 
+std::vector<TensorSpec> message_tensors(const ModelConfig& model, const Layout& layout,
+                                        std::int64_t micro, Precision precision, int pp_rank) {
+  Sizes const s = sizes_of(model, layout, micro);
+  DType const compute = compute_type(precision);
+  bool const has_next = layout.pp > 1 && (layout.virtual_stages > 1 || pp_rank + 1 < layout.pp);
+  bool const has_before = layout.pp > 1 && (layout.virtual_stages > 1 || pp_rank > 0);
+  return {spec("output", compute, {has_next ? s.r : 0, s.c}),
+          spec("input", compute, {has_before ? s.r : 0, s.c}),
+          spec("output_gradient", compute, {has_next ? s.r : 0, s.c})};
+}
+
 std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro) {
   // A piece's products read all of the vocabulary's weights, and read and write all of their
   // gradients: 12 bytes an element beside 6 operations a row. Where a processor streams 20 GB/s and

@@ -79,11 +79,12 @@ std::int64_t batch_bytes(const Stage& stage) {
 }
 
 std::int64_t communication_bytes(const Stage& stage) {
-  if (stage.layout.pp == 1) return 0;
-  // One side of each exchange lies in a saved or scratch tensor already; the other, an output on
-  // its way and an output's gradient on its way in, needs a place until the exchange is over.
-  std::vector<TensorSpec> const specs = stage.scratch();
-  return 2 * specs[static_cast<std::size_t>(Scratch::d_x)].bytes();
+  std::int64_t sum = 0;
+  for (const TensorSpec& spec : message_tensors(stage.model, stage.layout, stage.micro,
+                                                stage.precision, stage.pp_rank)) {
+    sum += spec.bytes();
+  }
+  return sum;
 }
 
 std::int64_t tied_gradient_bytes(const Stage& stage) {

@@ -9,7 +9,7 @@
 namespace copus {
 namespace {
 
-// Work between two exchanges.
+// Work between two exchanges, where messages go between.
 using Slot = std::vector<Instruction>;
 
 std::int64_t warmup_of(const Layout& layout, int pp_rank, std::int64_t micro_batches) {
@@ -69,17 +69,7 @@ void add_messages(const Layout& layout, int pp_rank, const Instruction& step, bo
                       .chunk = step.chunk});
 }
 
-}  // namespace
-
-Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches) {
-  std::int64_t const m = micro_batches, pp = layout.pp;
-  if (layout.virtual_stages > 1 && m % pp != 0) {
-    throw ConfigError(fmt::format(
-        "{} micro-batches cannot be interleaved: parallel.virtual_stages {} needs a multiple of "
-        "parallel.pp {}; nearest that fits: {}{}",
-        m, layout.virtual_stages, pp, m > pp ? fmt::format("{} or ", m / pp * pp) : "",
-        (m / pp + 1) * pp));
-  }
+Schedule exchanging_between(const Layout& layout, int pp_rank, const std::vector<Slot>& slots) {
   Schedule schedule;
   Slot before;
   auto const exchange = [&](const Slot& done, const Slot& next) {
@@ -89,13 +79,92 @@ Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro
     for (const Instruction& step : next) add_messages(layout, pp_rank, step, true, group.recvs);
     if (!group.sends.empty() || !group.recvs.empty()) schedule.push_back(std::move(group));
   };
-  for (Slot& slot : slots_of(layout, pp_rank, m)) {
+  for (const Slot& slot : slots) {
     exchange(before, slot);
     schedule.insert(schedule.end(), slot.begin(), slot.end());
-    before = std::move(slot);
+    before = slot;
   }
   exchange(before, {});
   return schedule;
+}
+
+// Messages of one traffic that a rank sends and receives under its work.
+class Lane {
+ public:
+  Lane(const Layout& layout, int pp_rank, const std::vector<Slot>& slots, Work work) {
+    for (const Slot& slot : slots) {
+      for (const Instruction& step : slot) {
+        if (step.work == work) add_messages(layout, pp_rank, step, true, recvs_);
+      }
+    }
+  }
+  // The receive that has the buffer next.
+  void start_receive(std::vector<Message>& recvs) {
+    if (next_ < recvs_.size()) recvs.push_back(recvs_[next_++]);
+  }
+  void sent(const std::vector<Message>& sends) { under_way_ = sends; }
+  void wait_sent(std::vector<Message>& sends) {
+    sends.insert(sends.end(), under_way_.begin(), under_way_.end());
+    under_way_.clear();
+  }
+
+ private:
+  std::vector<Message> recvs_, under_way_;
+  std::size_t next_ = 0;
+};
+
+// Around each forward and backward: a wait for its input, and for the buffer it writes; a start of
+// the receive that gets the buffer where the input came in; and a start of what it has made.
+Schedule messages_under(const Layout& layout, int pp_rank, const std::vector<Slot>& slots) {
+  Schedule schedule;
+  auto const add = [&](Work work, std::vector<Message> sends, std::vector<Message> recvs) {
+    if (sends.empty() && recvs.empty()) return;
+    schedule.push_back({work, 0, 0, std::move(sends), std::move(recvs)});
+  };
+  Lane activations(layout, pp_rank, slots, Work::forward);
+  Lane gradients(layout, pp_rank, slots, Work::backward);
+  std::vector<Message> first, last;
+  activations.start_receive(first);
+  gradients.start_receive(first);
+  add(Work::start, {}, std::move(first));
+  for (const Slot& slot : slots) {
+    for (const Instruction& step : slot) {
+      bool const forward = step.work == Work::forward;
+      Lane& lane = forward ? activations : gradients;
+      std::vector<Message> in, out, sent, next;
+      add_messages(layout, pp_rank, step, true, in);
+      add_messages(layout, pp_rank, step, false, out);
+      // Every backward works where the last one's result lies, also one that sends nothing.
+      if (!forward || !out.empty()) lane.wait_sent(sent);
+      if (!in.empty()) lane.start_receive(next);
+      add(Work::wait, std::move(sent), std::move(in));
+      add(Work::start, {}, std::move(next));
+      schedule.push_back(step);
+      if (!out.empty()) lane.sent(out);
+      add(Work::start, std::move(out), {});
+    }
+  }
+  activations.wait_sent(last);
+  gradients.wait_sent(last);
+  add(Work::wait, std::move(last), {});
+  return schedule;
+}
+
+}  // namespace
+
+Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches,
+                           Messages messages) {
+  std::int64_t const m = micro_batches, pp = layout.pp;
+  if (layout.virtual_stages > 1 && m % pp != 0) {
+    throw ConfigError(fmt::format(
+        "{} micro-batches cannot be interleaved: parallel.virtual_stages {} needs a multiple of "
+        "parallel.pp {}; nearest that fits: {}{}",
+        m, layout.virtual_stages, pp, m > pp ? fmt::format("{} or ", m / pp * pp) : "",
+        (m / pp + 1) * pp));
+  }
+  std::vector<Slot> const slots = slots_of(layout, pp_rank, m);
+  return messages == Messages::under_work ? messages_under(layout, pp_rank, slots)
+                                          : exchanging_between(layout, pp_rank, slots);
 }
 
 std::int64_t live_peak(const Layout& layout, int pp_rank, std::int64_t micro_batches) {

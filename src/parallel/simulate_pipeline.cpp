@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -23,11 +22,22 @@ struct Channel {
   std::deque<Posted> sends, recvs;
 };
 
+// What matches in order: from, to, and of messages that are started, their traffic.
+using Lane = std::tuple<int, int, bool, Traffic>;
+
+// A message of one rank: outgoing or not, and which.
+using Side = std::tuple<bool, Traffic, std::int64_t, int>;
+Side side_of(bool outgoing, const Message& m) {
+  return {outgoing, m.traffic, m.micro, m.chunk};
+}
+
 struct RankClock {
   std::size_t next = 0;  // instruction
   double now = 0.0;
-  std::optional<std::size_t> waiting;  // messages of the exchange at `next` still unmatched
+  bool posted = false;  // the exchange at `next`
   std::int64_t live = 0;
+  std::set<Side> under_way;    // started and not waited for
+  std::map<Side, double> met;  // posted by both ranks and not waited for: when it is over
   std::set<std::tuple<Traffic, std::int64_t, int>> arrived;  // inputs, by micro-batch and chunk
 };
 
@@ -65,18 +75,62 @@ class Simulation {
     RankClock& clock = at(rank);
     if (clock.next == list(rank).size()) return false;
     const Instruction& instruction = list(rank)[clock.next];
-    if (instruction.work == Work::exchange) {
-      if (!clock.waiting) post(rank, instruction);
-      if (*clock.waiting > 0) return false;
-      clock.waiting.reset();
-      clock.now = std::max(clock.now, done_[static_cast<std::size_t>(rank)]);
-      for (const Message& recv : instruction.recvs) {
-        clock.arrived.insert({recv.traffic, recv.micro, recv.chunk});
-      }
-    } else {
-      compute(rank, instruction);
+    switch (instruction.work) {
+      case Work::exchange:
+        if (!clock.posted) post(rank, instruction);
+        clock.posted = true;
+        if (!finish(rank, instruction)) return false;
+        clock.posted = false;
+        break;
+      case Work::start:
+        check_buffers(rank, instruction);
+        post(rank, instruction);
+        break;
+      case Work::wait:
+        if (!finish(rank, instruction)) return false;
+        break;
+      case Work::forward:
+      case Work::backward:
+        compute(rank, instruction);
+        break;
     }
     ++clock.next;
+    return true;
+  }
+
+  // Whether a message of this traffic has been started and not waited for.
+  bool under_way(int rank, bool outgoing, Traffic traffic) {
+    for (const Side& side : at(rank).under_way) {
+      if (std::get<0>(side) == outgoing && std::get<1>(side) == traffic) return true;
+    }
+    return false;
+  }
+
+  void check_buffers(int rank, const Instruction& start) {
+    for (bool const outgoing : {true, false}) {
+      for (const Message& m : outgoing ? start.sends : start.recvs) {
+        COPUS_CHECK(!under_way(rank, outgoing, m.traffic), "a message starts from a free buffer");
+        at(rank).under_way.insert(side_of(outgoing, m));
+      }
+    }
+  }
+
+  // True when all messages of the instruction have met their counterparts: they are over.
+  bool finish(int rank, const Instruction& instruction) {
+    RankClock& clock = at(rank);
+    for (bool const outgoing : {true, false}) {
+      for (const Message& m : outgoing ? instruction.sends : instruction.recvs) {
+        if (!clock.met.contains(side_of(outgoing, m))) return false;
+      }
+    }
+    for (bool const outgoing : {true, false}) {
+      for (const Message& m : outgoing ? instruction.sends : instruction.recvs) {
+        auto const over = clock.met.extract(side_of(outgoing, m));
+        clock.now = std::max(clock.now, over.mapped());
+        clock.under_way.erase(over.key());
+        if (!outgoing) clock.arrived.insert({m.traffic, m.micro, m.chunk});
+      }
+    }
     return true;
   }
 
@@ -88,6 +142,8 @@ class Simulation {
     Traffic const traffic = forward ? Traffic::activation : Traffic::gradient;
     COPUS_CHECK(!from_peer || clock.arrived.erase({traffic, work.micro, work.chunk}) == 1,
                 "a stage computes before its input has arrived");
+    bool const writes = forward ? stage < stages - 1 : true;
+    COPUS_CHECK(!writes || !under_way(rank, true, traffic), "work writes what is being sent");
     auto const index = static_cast<std::size_t>(rank);
     double const seconds =
         (forward ? times_.forward : times_.backward)[static_cast<std::size_t>(stage)];
@@ -97,21 +153,24 @@ class Simulation {
     run_.live_peak[index] = std::max(run_.live_peak[index], clock.live);
   }
 
-  void post(int rank, const Instruction& exchange) {
-    RankClock& clock = at(rank);
-    clock.waiting = exchange.sends.size() + exchange.recvs.size();
-    for (const Message& send : exchange.sends) {
-      channels_[{rank, send.peer}].sends.push_back({send, clock.now});
-      match(rank, send.peer);
+  void post(int rank, const Instruction& group) {
+    double const now = at(rank).now;
+    bool const started = group.work == Work::start;
+    for (const Message& send : group.sends) {
+      Lane const lane{rank, send.peer, started, started ? send.traffic : Traffic::activation};
+      channels_[lane].sends.push_back({send, now});
+      match(lane);
     }
-    for (const Message& recv : exchange.recvs) {
-      channels_[{recv.peer, rank}].recvs.push_back({recv, clock.now});
-      match(recv.peer, rank);
+    for (const Message& recv : group.recvs) {
+      Lane const lane{recv.peer, rank, started, started ? recv.traffic : Traffic::activation};
+      channels_[lane].recvs.push_back({recv, now});
+      match(lane);
     }
   }
 
-  void match(int from, int to) {
-    Channel& channel = channels_[{from, to}];
+  void match(const Lane& lane) {
+    Channel& channel = channels_[lane];
+    int const from = std::get<0>(lane), to = std::get<1>(lane);
     while (!channel.sends.empty() && !channel.recvs.empty()) {
       auto const [send, sent] = channel.sends.front();
       auto const [recv, posted] = channel.recvs.front();
@@ -122,16 +181,13 @@ class Simulation {
                       stage_of(from, send.chunk) + hop == stage_of(to, recv.chunk),
                   "a message meets another one's counterpart");
       double const over = std::max(sent, posted) + times_.message;
-      for (int rank : {from, to}) {
-        --*at(rank).waiting;
-        double& done = done_[static_cast<std::size_t>(rank)];
-        done = std::max(done, over);
-      }
+      at(from).met[side_of(true, send)] = over;
+      at(to).met[side_of(false, recv)] = over;
     }
   }
 
   std::string describe(int rank) {
-    const Instruction& exchange = list(rank)[at(rank).next];
+    const Instruction& exchange = list(rank)[at(rank).next];  // or a wait
     std::string text =
         fmt::format("pipeline rank {} waits at instruction {} for", rank, at(rank).next);
     for (const Message& m : exchange.sends) text += fmt::format(" a receive by {}", m.peer);
@@ -143,8 +199,7 @@ class Simulation {
   const std::vector<Schedule>& schedules_;
   const PipelineTimes& times_;
   std::vector<RankClock> ranks_;
-  std::vector<double> done_ = std::vector<double>(ranks_.size());  // last message's end, by rank
-  std::map<std::pair<int, int>, Channel> channels_;                // by (from, to)
+  std::map<Lane, Channel> channels_;
   PipelineRun run_;
 };
 

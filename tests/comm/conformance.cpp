@@ -205,6 +205,40 @@ void check_exchange(Communicator& c, Backend& memory, std::int64_t large) {
   require(theirs.values() == buffer_of(before, large), "a ring of large messages");
 }
 
+// Messages round a ring on two lanes, started in opposite orders by the two sides, several of each
+// under way, and waited for last first.
+void check_transfers(Communicator& c, Backend& memory, std::int64_t large) {
+  if (!c.can_start()) return;
+  constexpr int kRounds = 3;
+  int const next = (c.rank() + 1) % c.size(), before = (c.rank() + c.size() - 1) % c.size();
+  for (std::int64_t const n : {std::int64_t{0}, std::int64_t{1000}, large}) {
+    std::vector<Held<float>> out, in;
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      out.push_back(held(memory, buffer_of(c.rank() * 10 + i, n)));
+      in.push_back(blank(memory, n));
+    }
+    std::vector<std::unique_ptr<Transfer>> started;
+    auto const start = [&](bool outgoing, int lane, int round) {
+      auto const i = static_cast<std::size_t>(lane * kRounds + round);
+      Parcel const parcel{outgoing ? next : before, (outgoing ? out : in)[i].view(), lane};
+      std::span<const Parcel> const one(&parcel, 1), none;
+      started.push_back(outgoing ? c.start(one, none) : c.start(none, one));
+    };
+    for (int lane = 0; lane < 2; ++lane) {
+      for (int round = 0; round < kRounds; ++round) start(c.rank() % 2 == 0, lane, round);
+    }
+    for (int lane = 1; lane >= 0; --lane) {
+      for (int round = 0; round < kRounds; ++round) start(c.rank() % 2 != 0, lane, round);
+    }
+    for (auto transfer = started.rbegin(); transfer != started.rend(); ++transfer)
+      (*transfer)->wait();
+    for (int i = 0; i < 2 * kRounds; ++i) {
+      require(in[static_cast<std::size_t>(i)].values() == buffer_of(before * 10 + i, n),
+              fmt::format("message {} of {} elements, started", i, n));
+    }
+  }
+}
+
 }  // namespace
 
 void check_communicator(Communicator& world, Backend& memory, const Lengths& lengths) {
@@ -212,6 +246,7 @@ void check_communicator(Communicator& world, Backend& memory, const Lengths& len
   for (std::int64_t const n : lengths.collective) check_bf16(world, memory, n);
   check_gathers(world, memory, lengths.collective);
   check_exchange(world, memory, lengths.message);
+  check_transfers(world, memory, lengths.message);
   world.barrier();
   // Every shape of group: each divisor of the world as groups of neighbours and as strided ones,
   // and groups that leave some out.
@@ -230,6 +265,7 @@ void check_communicator(Communicator& world, Backend& memory, const Lengths& len
       check_reductions(*group, memory, kShort);
       for (std::int64_t const n : kShort) check_bf16(*group, memory, n);
       check_exchange(*group, memory, 16'000);
+      check_transfers(*group, memory, 16'000);
     }
   }
   bool const out = world.rank() % 2 == 1;

@@ -28,7 +28,7 @@ TEST_CASE("a group of one does nothing and needs no peers") {
 TEST_CASE(
     "C5: a rank that fails frees its peers from whatever they wait in, and the cause is what the "
     "caller sees") {
-  for (int where = 0; where < 5; ++where) {
+  for (int where = 0; where < 7; ++where) {
     CAPTURE(where);
     std::atomic<int> freed{0};
     auto const body = [&](int rank, Communicator& world) {
@@ -48,6 +48,9 @@ TEST_CASE(
           Parcel const send{3, view};
           world.exchange({&send, 1}, {});
         }
+        Parcel const parcel{3, view, 1};
+        if (where == 5) world.start({}, {&parcel, 1})->wait();
+        if (where == 6) world.start({&parcel, 1}, {})->wait();
       } catch (const CommError& e) {
         // Catch's assertions are for one thread at a time.
         if (std::string(e.what()).find("rank 3 failed: the disk is gone") != std::string::npos)
@@ -58,6 +61,50 @@ TEST_CASE(
     CHECK_THROWS_WITH(run_ranks(4, body), "the disk is gone");
     CHECK(freed == 3);
   }
+}
+
+TEST_CASE("a rank that fails takes back the messages it has under way, and its peers go on to throw") {
+  std::atomic<int> freed{0};
+  auto const body = [&](int rank, Communicator& world) {
+    std::vector<float> x(1000, static_cast<float>(rank)), y(1000, -1.0f);
+    Parcel const send{1 - rank, {x.data(), DType::f32, {1000}}, 2};
+    Parcel const receive{1 - rank, {y.data(), DType::f32, {1000}}, 2};
+    auto const first = world.start({&send, 1}, {&receive, 1});
+    first->wait();
+    if (y[999] != static_cast<float>(1 - rank)) throw std::runtime_error("a message got lost");
+    if (rank == 1) {
+      auto const lost = world.start({}, {&receive, 1});
+      auto const never_met = world.start({&send, 1}, {});
+      world.barrier();
+      // Both buffers end here, before anybody hears of it.
+      throw IoError("the disk is gone");
+    }
+    world.barrier();
+    try {
+      // One of the two would be met if its other side were still on show.
+      while (true) world.check_alive();
+    } catch (const CommError&) {
+      auto const late = world.start({&send, 1}, {&receive, 1});
+      try {
+        late->wait();
+      } catch (const CommError&) {
+        ++freed;
+      }
+      throw;
+    }
+  };
+  CHECK_THROWS_WITH(run_ranks(2, body), "the disk is gone");
+  CHECK(freed == 1);
+}
+
+TEST_CASE("a message of another size than the receiver expects is told to the receiver") {
+  auto const body = [](int rank, Communicator& world) {
+    std::vector<float> x(8);
+    Parcel const parcel{1 - rank, {x.data(), DType::f32, {rank == 0 ? 8 : 4}}};
+    if (rank == 0) world.exchange({&parcel, 1}, {});
+    if (rank == 1) world.exchange({}, {&parcel, 1});
+  };
+  CHECK_THROWS_WITH(run_ranks(2, body), Catch::Contains("expects 16 bytes from 0, which sent 32"));
 }
 
 TEST_CASE("a rank that waits outside of the calls is told of an abort") {

@@ -19,10 +19,21 @@ namespace copus {
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
-// A tensor to or from a peer (rank in the group).
+// A tensor to or from a peer (rank in the group). Messages of one lane are matched among themselves.
 struct Parcel {
   int peer = 0;
   TensorView data;
+  int lane = 0;  // 0 .. kLanes - 1
+};
+inline constexpr int kLanes = 4;
+
+// Messages that have been started: they move on while the rank computes.
+class Transfer {
+ public:
+  // Takes back what has not met its counterpart. Only where the rank fails: who lives waits.
+  virtual ~Transfer() = default;
+  // Returns when all received data is there and all sent buffers may be reused. Once.
+  virtual void wait() = 0;
 };
 
 class Communicator {
@@ -45,9 +56,17 @@ class Communicator {
   virtual void all_gather(TensorView out, const TensorView& x) = 0;
   virtual void broadcast(TensorView x, int root) = 0;
   // Sends and receives as one call that cannot deadlock on their order: the n-th message from a to
-  // b meets the n-th that b expects from a. Returns when all received data is there and all sent
-  // buffers may be reused. Any dtype.
+  // b meets the n-th that b expects from a on that lane. Returns when all received data is there and
+  // all sent buffers may be reused. Any dtype.
   virtual void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) = 0;
+  // An exchange that is only started. In which order ranks may start and wait without a deadlock is
+  // theirs to know; the transfer ends before the group and before anything else with the buffers.
+  // Where there is none (can_start) the ranks exchange: NCCL and whatever stages through the host
+  // carry out one call after the other, so that a message which comes late would hold up those
+  // started behind it.
+  virtual bool can_start() const { return false; }
+  virtual std::unique_ptr<Transfer> start(std::span<const Parcel> sends,
+                                          std::span<const Parcel> receives);
   virtual void barrier() = 0;
 
   // The ranks that give the same color form a new group, ordered by (key, rank). A negative color

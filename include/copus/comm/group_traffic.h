@@ -5,7 +5,9 @@
 namespace copus {
 
 struct GroupTraffic {
-  double seconds = 0.0;  // in its calls, waits for peers included
+  // In its calls, waits for peers included; of a message that has been started, what was waited for
+  // it: its time under compute is not in here.
+  double seconds = 0.0;
   // What this rank had to send: for n ranks 2 (n-1)/n of an all-reduced tensor, (n-1)/n of a
   // scattered or gathered one, all of a message. Over seconds: the bus bandwidth of nccl-tests.
   std::int64_t bus_bytes = 0;

@@ -81,6 +81,13 @@ enum class Head : std::uint8_t {
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
                                      std::int64_t micro, Precision precision);
 
+// What lies between stages, (R, C): of one message of each kind that has no other place. An input
+// received changes places with that of a free micro-batch, a gradient received with d_x.
+enum class OnTheWay : std::uint8_t { output, input, output_gradient, count };
+// Those that a stage sends or receives; the others are empty.
+std::vector<TensorSpec> message_tensors(const ModelConfig& model, const Layout& layout,
+                                        std::int64_t micro, Precision precision, int pp_rank);
+
 // Rows of logits held at a time: the loss and its gradient go over the micro-batch in pieces of
 // this many rows.
 std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int64_t micro);

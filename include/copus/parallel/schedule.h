@@ -12,7 +12,8 @@ namespace copus {
 enum class Traffic : std::uint8_t { activation, gradient };
 
 // One tensor to or from a neighbour. `chunk` is the local one: whose output is sent, whose input is
-// received. Messages of one pair of ranks match in the order posted.
+// received. Messages of one pair of ranks match in the order posted; those that are started, in the
+// order of their own traffic.
 struct Message {
   Traffic traffic = Traffic::activation;
   int peer = 0;  // pipeline rank
@@ -21,11 +22,13 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
-enum class Work : std::uint8_t { forward, backward, exchange };
+enum class Work : std::uint8_t { forward, backward, exchange, start, wait };
 
-// Forward or backward of micro-batch `micro` through the layers of chunk `chunk`, or one grouped
-// exchange, which is over when every message in it has met its counterpart. All ranks number the
-// micro-batches of a step alike, 0 .. m-1.
+// Forward or backward of micro-batch `micro` through the layers of chunk `chunk`; or one grouped
+// exchange, which is over when every message in it has met its counterpart; or a start of messages,
+// which is over at once; or a wait for some that have been started: what was received is then in
+// its place, and what was sent from may be written again. All ranks number the micro-batches of a
+// step alike, 0 .. m-1.
 struct Instruction {
   Work work = Work::forward;
   std::int64_t micro = 0;
@@ -35,9 +38,16 @@ struct Instruction {
 };
 using Schedule = std::vector<Instruction>;
 
+// When messages move: in exchanges between forwards and backwards, or started as soon as what they
+// need is there and waited for by the forward or backward that cannot go on without: under those in
+// between. A rank then has at most one message of each traffic on its way out and one on its way
+// in, so it needs one buffer for each of the four.
+enum class Messages : std::uint8_t { between_work, under_work };
+
 // The step of pipeline rank `pp_rank` with `micro_batches` micro-batches a data-parallel rank. With
 // virtual stages these must be a multiple of pp: ConfigError with the nearest otherwise.
-Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches);
+Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches,
+                           Messages messages);
 
 // The most forwards (micro-batches of one chunk) whose activations wait for their backward at one
 // time on this rank.
@@ -59,7 +69,9 @@ struct PipelineRun {
 };
 
 // Runs all ranks' lists side by side. A message starts when both sides have posted it; sends are
-// not buffered, so a list that could hang over any transport hangs here.
+// not buffered, so a list that could hang over any transport hangs here. Work that reads what has
+// not arrived or writes what is still being sent, and a receive into a buffer that is not free, are
+// our mistakes: InternalError.
 PipelineRun simulate_pipeline(const Layout& layout, const std::vector<Schedule>& schedules,
                               const PipelineTimes& times);
 

@@ -64,7 +64,7 @@ TEST_CASE(
       for (std::int64_t m = v > 1 ? pp : 1; m <= 3 * pp; m += v > 1 ? pp : 1) {
         std::vector<Schedule> schedules;
         for (int rank = 0; rank < pp; ++rank) {
-          schedules.push_back(pipeline_schedule(layout, rank, m));
+          schedules.push_back(pipeline_schedule(layout, rank, m, Messages::between_work));
         }
         auto const stages = static_cast<std::size_t>(pp * v);
         PipelineTimes const times{std::vector(stages, 1.0), std::vector(stages, 2.0), 0.0};
@@ -158,8 +158,16 @@ TEST_CASE("each stage pays for what it holds: ids first, head and targets last, 
   CHECK(last.numel - last.state_numel == 257 * 8);
   CHECK(plans[2].bytes("weights") == rounded(4 * last.numel));
   CHECK(plans[2].bytes("adam_m") == rounded(4 * last.state_numel));
+  // Outputs and their gradients, on their way: the first stage receives no input, the last sends no
+  // output.
+  std::int64_t const message = 2 * 16 * 8 * 4;
+  CHECK(plans[0].bytes("communication") == 2 * message);
+  CHECK(plans[1].bytes("communication") == 3 * message);
+  CHECK(plans[2].bytes("communication") == message);
+  // With virtual stages every stage has chunks in the middle.
+  for (int stage = 0; stage < 2; ++stage)
+    CHECK(plan_of(model, pipeline(2, 2), stage, 8).bytes("communication") == 3 * message);
   for (const MemoryPlan& plan : plans) {
-    CHECK(plan.bytes("communication") == 2 * 2 * 16 * 8 * 4);
     CHECK(plan.segments.size() == plans[0].segments.size());
   }
   CHECK(plan_of(model, Layout{}).bytes("communication") == 0);

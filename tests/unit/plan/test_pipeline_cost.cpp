@@ -16,7 +16,7 @@ Layout pipeline(int pp, int v) {
 double simulated(const Layout& layout, const PipelineTimes& times, std::int64_t m) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < layout.pp; ++rank) {
-    schedules.push_back(pipeline_schedule(layout, rank, m));
+    schedules.push_back(pipeline_schedule(layout, rank, m, Messages::between_work));
   }
   PipelineRun const run = simulate_pipeline(layout, schedules, times);
   REQUIRE(run.stuck.empty());
