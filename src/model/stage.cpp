@@ -76,12 +76,8 @@ std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
   return specs;
 }
 
-// An output on its way to the next stage, and an output's gradient come from there.
-TensorSpec message_spec(const StageSetup& setup) {
-  TensorSpec spec = scratch_tensors(setup.model, setup.layout, setup.micro,
-                                    setup.precision)[static_cast<std::size_t>(Scratch::d_x)];
-  if (setup.layout.pp == 1) spec.size[0] = 0;
-  return spec;
+std::vector<TensorSpec> message_specs(const StageSetup& setup, int pp_rank) {
+  return message_tensors(setup.model, setup.layout, setup.micro, setup.precision, pp_rank);
 }
 
 BlockContext context_of(const StageSetup& setup, const Mesh& mesh, Backend& backend,
@@ -99,7 +95,7 @@ std::int64_t Stage::arena_bytes(const StageSetup& setup, int pp_rank) {
   return setup.live * sets_of(setup, chunks_of(setup, pp_rank)) *
              bytes_of(saved_specs(setup, true)) +
          bytes_of(saved_specs(setup, false)) + bytes_of(scratch_specs(setup, pp_rank)) +
-         bytes_of(head_specs(setup, pp_rank)) + 2 * message_spec(setup).bytes();
+         bytes_of(head_specs(setup, pp_rank)) + bytes_of(message_specs(setup, pp_rank));
 }
 
 Stage::Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, Backend& backend,
@@ -130,8 +126,7 @@ Stage::Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, 
   }
   scratch_ = take_all(arena, scratch_specs(setup, mesh.coord().pp));
   head_ = take_all(arena, head_specs(setup, mesh.coord().pp));
-  output_ = take(arena, message_spec(setup));
-  output_gradient_ = take(arena, message_spec(setup));
+  messages_ = take_all(arena, message_specs(setup, mesh.coord().pp));
 }
 
 void Stage::prepare() {
@@ -167,8 +162,15 @@ Stage::Place& Stage::place_of(std::int64_t micro, int chunk) {
                        __LINE__);
 }
 
-TensorView Stage::input(std::int64_t micro, int chunk) {
-  return pick(take_place(micro, chunk).saved.front(), Saved::x_in);
+void Stage::take_input(std::int64_t micro, int chunk) {
+  std::vector<TensorView>& first_layer = take_place(micro, chunk).saved.front();
+  std::swap(first_layer[static_cast<std::size_t>(Saved::x_in)],
+            messages_[static_cast<std::size_t>(OnTheWay::input)]);
+}
+
+void Stage::take_output_gradient() {
+  std::swap(scratch_[static_cast<std::size_t>(Scratch::d_x)],
+            messages_[static_cast<std::size_t>(OnTheWay::output_gradient)]);
 }
 
 TensorView Stage::input_gradient() const {
@@ -187,7 +189,7 @@ void Stage::run_forward(Place& place, const MicroBatch& batch, bool training) {
                       pick(scratch_, Scratch::ids), pick(scratch_, Scratch::branch));
   }
   LayerRange const layers = chunks_[static_cast<std::size_t>(place.chunk)];
-  TensorView const end = is_last(place.chunk) ? pick(head_, Head::x_final) : output_;
+  TensorView const end = is_last(place.chunk) ? pick(head_, Head::x_final) : output();
   std::size_t const sets = place.saved.size();
   for (std::int64_t l = layers.begin; l < layers.end; ++l) {
     Range const range(training ? "forward of layer" : "evaluation of layer", l);
@@ -244,8 +246,6 @@ double Stage::backward(std::int64_t micro, int chunk, const MicroBatch& batch,
     loss = head_loss_and_backward(c, weights_, gradients_, head_, pick(scratch_, Scratch::targets),
                                   d_x, host_losses_);
     ready(setup_.model.layers);
-  } else {
-    backend_.copy(d_x, output_gradient_);
   }
   LayerRange const layers = chunks_[static_cast<std::size_t>(chunk)];
   for (std::int64_t l = layers.end; l-- > layers.begin;) {

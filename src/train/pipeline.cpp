@@ -1,7 +1,10 @@
 #include "copus/train/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <memory>
+#include <vector>
 
 #include "copus/parallel/schedule.h"
 
@@ -31,24 +34,71 @@ class PaceWatch {
   std::optional<double> pace_;
 };
 
-TensorView to_send(const Stage& stage, const Message& message) {
-  return message.traffic == Traffic::activation ? stage.output() : stage.input_gradient();
-}
+// A stage's messages to and from its neighbours.
+class StageMessages {
+ public:
+  StageMessages(Stage& stage, Communicator& pp) : stage_(stage), pp_(pp) {}
 
-TensorView to_receive(Stage& stage, const Message& message) {
-  return message.traffic == Traffic::activation ? stage.input(message.micro, message.chunk)
-                                                : stage.output_gradient();
-}
+  // One grouped call.
+  void exchange(const Instruction& group) {
+    std::vector<Parcel> sends, receives;
+    for (const Message& message : group.sends) sends.push_back(outgoing(message));
+    for (const Message& message : group.recvs) receives.push_back(incoming(message));
+    // pp: activations to the next stage, gradients to the one before.
+    pp_.exchange(sends, receives);
+    for (const Message& message : group.recvs) take(message);
+  }
+  // pp: as above, one message after the other. Both sides start those of one traffic in the same
+  // order (simulate_pipeline).
+  void start(const Instruction& group) {
+    for (const Message& message : group.sends) {
+      Parcel const parcel = outgoing(message);
+      sends_[place(message)] = pp_.start({&parcel, 1}, {});
+    }
+    for (const Message& message : group.recvs) {
+      Parcel const parcel = incoming(message);
+      receives_[place(message)] = pp_.start({}, {&parcel, 1});
+    }
+  }
+  void wait(const Instruction& group) {
+    for (const Message& message : group.sends) finish(sends_[place(message)]);
+    for (const Message& message : group.recvs) {
+      finish(receives_[place(message)]);
+      take(message);
+    }
+  }
 
-void run_exchange(Stage& stage, const Mesh& mesh, const Instruction& instruction) {
-  std::vector<Parcel> sends, receives;
-  for (const Message& message : instruction.sends)
-    sends.push_back({message.peer, to_send(stage, message)});
-  for (const Message& message : instruction.recvs)
-    receives.push_back({message.peer, to_receive(stage, message)});
-  // pp: activations to the next stage, gradients to the one before.
-  mesh.pp().exchange(sends, receives);
-}
+ private:
+  // At most one of each traffic is under way in each direction.
+  using UnderWay = std::array<std::unique_ptr<Transfer>, 2>;
+  static std::size_t place(const Message& message) {
+    return static_cast<std::size_t>(message.traffic);
+  }
+  static void finish(std::unique_ptr<Transfer>& transfer) {
+    transfer->wait();
+    transfer.reset();
+  }
+  static int lane(const Message& message) { return 1 + static_cast<int>(message.traffic); }
+  Parcel outgoing(const Message& message) const {
+    bool const forward = message.traffic == Traffic::activation;
+    return {message.peer, forward ? stage_.output() : stage_.input_gradient(), lane(message)};
+  }
+  Parcel incoming(const Message& message) const {
+    bool const forward = message.traffic == Traffic::activation;
+    return {message.peer, forward ? stage_.incoming() : stage_.output_gradient(), lane(message)};
+  }
+  void take(const Message& message) {
+    if (message.traffic == Traffic::activation) {
+      stage_.take_input(message.micro, message.chunk);
+    } else {
+      stage_.take_output_gradient();
+    }
+  }
+
+  Stage& stage_;
+  Communicator& pp_;
+  UnderWay sends_, receives_;
+};
 
 }  // namespace
 
@@ -56,7 +106,10 @@ PipelineResult run_pipeline(Stage& stage, const Mesh& mesh, std::int64_t count,
                             const MicroBatchOf& batch_of, const GradientOf& ready) {
   PipelineResult run;
   PaceWatch watch(mesh, count);
-  for (const Instruction& instruction : pipeline_schedule(mesh.layout(), mesh.coord().pp, count)) {
+  StageMessages messages(stage, mesh.pp());
+  Messages const when = mesh.pp().can_start() ? Messages::under_work : Messages::between_work;
+  for (const Instruction& instruction :
+       pipeline_schedule(mesh.layout(), mesh.coord().pp, count, when)) {
     switch (instruction.work) {
       case Work::forward:
         stage.forward(instruction.micro, instruction.chunk, batch_of(instruction.micro));
@@ -69,7 +122,13 @@ PipelineResult run_pipeline(Stage& stage, const Mesh& mesh, std::int64_t count,
         watch.ended(instruction.micro);
         break;
       case Work::exchange:
-        run_exchange(stage, mesh, instruction);
+        messages.exchange(instruction);
+        break;
+      case Work::start:
+        messages.start(instruction);
+        break;
+      case Work::wait:
+        messages.wait(instruction);
         break;
     }
   }
@@ -84,8 +143,9 @@ double run_forward_only(Stage& stage, const Mesh& mesh, std::int64_t count,
   for (std::int64_t micro = 0; micro < count; ++micro) {
     for (int chunk = 0; chunk < mesh.layout().virtual_stages; ++chunk) {
       if (!stage.is_first(chunk)) {
-        Parcel const parcel{(here + pp - 1) % pp, stage.input(micro, chunk)};
+        Parcel const parcel{(here + pp - 1) % pp, stage.incoming()};
         mesh.pp().exchange({}, {&parcel, 1});
+        stage.take_input(micro, chunk);
       }
       loss += stage.evaluate(micro, chunk, batch_of(micro));
       if (!stage.is_last(chunk)) {

@@ -63,14 +63,20 @@ class Stage {
   bool is_first(int chunk) const;  // it embeds the ids
   bool is_last(int chunk) const;   // it has the head
 
-  // Where the chunk's input of micro-batch `micro` is to be received, (R, C): takes a free place.
-  TensorView input(std::int64_t micro, int chunk);
-  // What the last forward (not of the last chunk) made, (R, C): to be sent before the next forward.
-  const TensorView& output() const { return output_; }
-  // Where the gradient of a chunk's output is to be received before its backward, (R, C).
-  const TensorView& output_gradient() const { return output_gradient_; }
-  // What the last backward (not of the first chunk) made, (R, C): to be sent before the next
-  // backward.
+  // Messages, all (R, C). A stage has one buffer for each of the four on its way.
+  //
+  // Where a chunk's input is to be received; take_input then makes it that of (micro, chunk), which
+  // takes a free place, and another tensor is incoming.
+  const TensorView& incoming() const { return message(OnTheWay::input); }
+  void take_input(std::int64_t micro, int chunk);
+  // What the last forward (not of the last chunk) made: to be sent before the next forward.
+  const TensorView& output() const { return message(OnTheWay::output); }
+  // Where the gradient of a chunk's output is to be received; take_output_gradient then makes it
+  // what the next backward starts from, and what input_gradient was is where the next is received.
+  const TensorView& output_gradient() const { return message(OnTheWay::output_gradient); }
+  void take_output_gradient();
+  // What the last backward (not of the first chunk) made: to be sent before the next backward and
+  // the next take_output_gradient.
   TensorView input_gradient() const;
 
   // Before the backwards of a step: zeroes the gradients that every micro-batch adds to. Those of
@@ -99,6 +105,7 @@ class Stage {
     int chunk = 0;
     std::vector<std::vector<TensorView>> saved;  // [layer % sets][Saved]
   };
+  const TensorView& message(OnTheWay which) const { return messages_[static_cast<std::size_t>(which)]; }
   Place& place_of(std::int64_t micro, int chunk);
   Place& take_place(std::int64_t micro, int chunk);
   void run_forward(Place& place, const MicroBatch& batch, bool training);
@@ -112,8 +119,7 @@ class Stage {
   StageWeights weights_, gradients_;
   std::vector<LayerRange> chunks_;
   std::vector<Place> places_;
-  std::vector<TensorView> scratch_, head_;  // [Scratch], [Head]
-  TensorView output_, output_gradient_;
+  std::vector<TensorView> scratch_, head_, messages_;  // [Scratch], [Head], [OnTheWay]
   std::vector<float> host_losses_;
   WeightsNeeded needed_;
 };

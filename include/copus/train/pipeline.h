@@ -22,7 +22,8 @@ struct PipelineResult {
   std::optional<double> pace;
 };
 
-// Forward and backward of micro-batches 0 .. count - 1 through every stage.
+// Forward and backward of micro-batches 0 .. count - 1 through every stage, messages between stages
+// under them where the transport can start some.
 PipelineResult run_pipeline(Stage& stage, const Mesh& mesh, std::int64_t count,
                             const MicroBatchOf& batch_of, const GradientOf& ready);
 // Forward alone, without dropout, one micro-batch after the other.
