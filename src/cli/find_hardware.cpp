@@ -45,6 +45,8 @@ Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
                                        : cuda_facts().gpus.front().memory_bytes;
   // Ranks of one machine move a byte by reading and writing it once.
   hw.inside.bytes_per_second = bandwidth / 2.0 / ranks;
+  hw.overlap_messages =
+      backend->on_host() ? 1.0 : 0.0;  // over threads and MPI (comm/communicator.h)
   if (ranks_of_it > 1) {
     auto const threads = std::thread::hardware_concurrency() / ranks_of_it;
     auto const rank = make_backend(device, std::max(1, static_cast<int>(threads)));

@@ -96,8 +96,8 @@ class ThreadGroup {
   std::atomic<std::uint64_t> generation_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Sides that wait for their others, all of them outgoing or none; by (from, to, lane), made when a
-  // first message comes: all pairs of a large world would fill the memory.
+  // Sides that wait for their others, all of them outgoing or none; by (from, to, lane), made when
+  // a first message comes: all pairs of a large world would fill the memory.
   std::map<std::tuple<int, int, int>, std::deque<Envelope*>> boxes_;
   std::deque<Envelope*>& box_of(const Envelope& e) { return boxes_[{e.from, e.to, e.lane}]; }
 };

@@ -80,8 +80,8 @@ std::int64_t batch_bytes(const Stage& stage) {
 
 std::int64_t communication_bytes(const Stage& stage) {
   std::int64_t sum = 0;
-  for (const TensorSpec& spec : message_tensors(stage.model, stage.layout, stage.micro,
-                                                stage.precision, stage.pp_rank)) {
+  for (const TensorSpec& spec :
+       message_tensors(stage.model, stage.layout, stage.micro, stage.precision, stage.pp_rank)) {
     sum += spec.bytes();
   }
   return sum;

@@ -132,7 +132,8 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
   Chunks const chunks =
       chunks_of(model, shape, detail::layer_costs(model, shape, precision, cluster), message);
   PipelineCost const line =
-      pipeline_cost(layout, chunks.times, micro_batches, lent_rate(layout, cluster));
+      pipeline_cost(layout, chunks.times, micro_batches, lent_rate(layout, cluster),
+                    cluster.hardware.overlap_messages);
 
   StepCost cost;
   StepEnd end;

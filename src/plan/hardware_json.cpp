@@ -101,7 +101,9 @@ std::vector<Number> links_and_host() {
       number(
           "overlap", "reduce", [](auto& hw) -> auto& { return hw.overlap; }),
       number(
-          "overlap", "zero", [](auto& hw) -> auto& { return hw.overlap_zero; })};
+          "overlap", "zero", [](auto& hw) -> auto& { return hw.overlap_zero; }),
+      number(
+          "overlap", "messages", [](auto& hw) -> auto& { return hw.overlap_messages; })};
   for (Number& row : rows) {
     if (row.section != "inside") row.required = false;
     // Not measured: the cluster's internode_gbps_per_gpu counts.

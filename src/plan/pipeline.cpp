@@ -10,18 +10,17 @@ namespace {
 
 // Exchanges between neighbours on the longest path: so many, and so many more a micro-batch. With
 // one chunk a rank, each micro-batch is passed on and its gradient back; two ranks do both at once.
-PipelineCost message_line(const Layout& layout, double message) {
+PipelineCost exchanges_line(const Layout& layout, double message) {
   double const pp = layout.pp, v = layout.virtual_stages;
-  if (layout.pp == 1) return {};
   if (layout.virtual_stages > 1) return {(v * pp + pp - 3.0) * message, v * message};
   if (layout.pp == 2) return {message, message};
   return {(2.0 * pp - 5.0) * message, 2.0 * message};
 }
 
-// 1F1B with one chunk a rank. The longest path goes forward through the stages before s, stays at s
-// for its m forwards and backwards, and returns. Where the stages behind s (`behind` seconds in
-// all) are slower than the `w` forwards that s runs ahead, it goes through them instead: with the
-// first micro-batch, with the last, or both.
+// 1F1B with one chunk a rank, messages under its work. The longest path goes forward through the
+// stages before s, stays at s for its m forwards and backwards, and returns. Where the stages
+// behind s (`behind` seconds in all, there and back) are slower than the `w` forwards that s runs
+// ahead, it goes through them instead: with the first micro-batch, with the last, or both.
 void add_lines(std::int64_t m, int stage, const PipelineTimes& times, double before, double behind,
                std::vector<PipelineCost>& lines) {
   auto const s = static_cast<std::size_t>(stage);
@@ -29,9 +28,11 @@ void add_lines(std::int64_t m, int stage, const PipelineTimes& times, double bef
   auto const w = static_cast<std::int64_t>(times.forward.size()) - 1 - stage;
   double const ahead = static_cast<double>(w);
   if (m > w) {
-    lines.push_back({before + std::max(0.0, behind - ahead * forward) +
-                         std::max(0.0, behind - ahead * backward),
-                     forward + backward, stage});
+    double const first = std::max(0.0, behind - ahead * forward);
+    double const last = std::max(0.0, behind - ahead * backward);
+    // With w + 1 micro-batches the last one sets out before the first is back.
+    lines.push_back(
+        {before + (m > w + 1 ? first + last : std::max(first, last)), forward + backward, stage});
     return;
   }
   // All m forwards come before the first backward.
@@ -40,17 +41,37 @@ void add_lines(std::int64_t m, int stage, const PipelineTimes& times, double bef
       {before + behind + std::min(forward, backward), std::max(forward, backward), stage});
 }
 
+// A stage has w + 1 micro-batches on their way to the last stage and back: where that takes longer
+// than computing them, as it does between even stages, which cannot hide their messages, it goes
+// round with every (w + 1)-th one.
+void add_rounds(int stage, const PipelineTimes& times, double before, double behind,
+                std::vector<PipelineCost>& lines) {
+  auto const s = static_cast<std::size_t>(stage);
+  double shortest = times.forward[s] + times.backward[s];
+  double const round = behind + shortest;
+  auto const on_their_way = static_cast<double>(times.forward.size() - s);
+  for (std::size_t i = s + 1; i < times.forward.size(); ++i)
+    shortest = std::min(shortest, times.forward[i] + times.backward[i]);
+  if (times.message == 0.0 || on_their_way < 2.0) return;
+  lines.push_back(
+      {before + (on_their_way - 1.0) * shortest + 2.0 * (on_their_way - 2.0) * times.message,
+       round / on_their_way, stage});
+}
+
 PipelineCost one_chunk(const PipelineTimes& times, std::int64_t m) {
+  double const hops = 2.0 * times.message;  // between two neighbours, there and back
   double behind = std::accumulate(times.forward.begin(), times.forward.end(), 0.0) +
-                  std::accumulate(times.backward.begin(), times.backward.end(), 0.0);
+                  std::accumulate(times.backward.begin(), times.backward.end(), 0.0) +
+                  hops * static_cast<double>(times.forward.size() - 1);
   double before = 0.0;
   std::vector<PipelineCost> lines;
   for (int stage = 0; stage < static_cast<int>(times.forward.size()); ++stage) {
     auto const s = static_cast<std::size_t>(stage);
     double const own = times.forward[s] + times.backward[s];
-    behind -= own;
+    behind -= own + (stage > 0 ? hops : 0.0);
     add_lines(m, stage, times, before, behind, lines);
-    before += own;
+    add_rounds(stage, times, before, behind, lines);
+    before += own + hops;
   }
   auto const at = [m](const PipelineCost& line) {
     return line.alpha + line.beta * static_cast<double>(m);
@@ -73,6 +94,31 @@ PipelineCost interleaved(const Layout& layout, const PipelineTimes& times) {
           static_cast<int>(slowest - ranks.begin())};
 }
 
+// What messages under the work add. Virtual stages hide all but those of one micro-batch, unless
+// one takes longer than a forward.
+PipelineCost under_work_line(const Layout& layout, const PipelineTimes& times, std::int64_t m) {
+  double const pp = layout.pp, v = layout.virtual_stages;
+  if (layout.virtual_stages > 1) {
+    double const forward = *std::min_element(times.forward.begin(), times.forward.end());
+    double const longer = std::max(0.0, times.message - forward);
+    return {2.0 * (pp * v - 1.0) * times.message - (pp * (v - 1.0) + 1.0) * longer, v * longer};
+  }
+  PipelineTimes bare = times;
+  bare.message = 0.0;
+  PipelineCost const with = one_chunk(times, m), without = one_chunk(bare, m);
+  return {with.alpha - without.alpha, with.beta - without.beta};
+}
+
+PipelineCost message_line(const Layout& layout, const PipelineTimes& times, std::int64_t m,
+                          double under_work) {
+  if (layout.pp == 1 || times.message == 0.0) return {};
+  PipelineCost const full = exchanges_line(layout, times.message);
+  if (under_work == 0.0) return full;
+  PipelineCost const under = under_work_line(layout, times, m);
+  auto const mix = [&](double a, double b) { return (1.0 - under_work) * a + under_work * b; };
+  return {mix(full.alpha, under.alpha), mix(full.beta, under.beta)};
+}
+
 // Times are those of ranks that all work. Where they share processors, few busy stages run faster
 // (one of pp at most pp times as fast: its own ranks work together), but processors that are never
 // idle still need all of the work's time.
@@ -92,16 +138,18 @@ PipelineCost sharing(const PipelineCost& path, const Layout& layout, const Pipel
 }  // namespace
 
 PipelineCost pipeline_cost(const Layout& layout, const PipelineTimes& times,
-                           std::int64_t micro_batches, double alone) {
+                           std::int64_t micro_batches, double alone, double under_work) {
   COPUS_CHECK(times.forward.size() == static_cast<std::size_t>(layout.pp) *
                                           static_cast<std::size_t>(layout.virtual_stages),
               "one time a chunk of the model");
+  PipelineTimes bare = times;
+  bare.message = 0.0;
   PipelineCost line =
-      layout.virtual_stages > 1 ? interleaved(layout, times) : one_chunk(times, micro_batches);
-  if (alone > 1.0) line = sharing(line, layout, times, micro_batches, alone);
-  PipelineCost const messages = message_line(layout, times.message);
+      layout.virtual_stages > 1 ? interleaved(layout, bare) : one_chunk(bare, micro_batches);
+  if (alone > 1.0) line = sharing(line, layout, bare, micro_batches, alone);
+  PipelineCost const messages = message_line(layout, times, micro_batches, under_work);
   line.alpha += messages.alpha;
-  line.busy = line.beta;
+  line.busy = std::min(line.beta, line.beta + messages.beta);
   line.beta += messages.beta;
   return line;
 }

@@ -79,6 +79,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   double launch = measured_launch_seconds(backend) * hardware.alone;
   world.all_reduce(std::span<double>(&launch, 1), ReduceOp::sum);  // world: the mean rank
   hardware.launch_seconds = launch / n;
+  hardware.overlap_messages = world.can_start() ? 1.0 : 0.0;  // the transport's, on every rank
   hardware.memory_bytes = memory_bytes;
   return hardware;
 }

@@ -63,7 +63,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a rank that fails takes back the messages it has under way, and its peers go on to throw") {
+TEST_CASE(
+    "a rank that fails takes back the messages it has under way, and its peers go on to throw") {
   std::atomic<int> freed{0};
   auto const body = [&](int rank, Communicator& world) {
     std::vector<float> x(1000, static_cast<float>(rank)), y(1000, -1.0f);

@@ -11,8 +11,8 @@ namespace copus::test {
 
 // What the wrapper does of its own.
 struct Wrapping {
-  bool can_start = true;                               // where the transport can
-  std::function<void(std::int64_t number)> on_start;   // before this rank's n-th start, from 0
+  bool can_start = true;                              // where the transport can
+  std::function<void(std::int64_t number)> on_start;  // before this rank's n-th start, from 0
 };
 
 class WrappedCommunicator final : public Communicator {

@@ -19,7 +19,8 @@ namespace copus {
 
 enum class ReduceOp : std::uint8_t { sum, max, min };
 
-// A tensor to or from a peer (rank in the group). Messages of one lane are matched among themselves.
+// A tensor to or from a peer (rank in the group). Messages of one lane are matched among
+// themselves.
 struct Parcel {
   int peer = 0;
   TensorView data;
@@ -56,8 +57,8 @@ class Communicator {
   virtual void all_gather(TensorView out, const TensorView& x) = 0;
   virtual void broadcast(TensorView x, int root) = 0;
   // Sends and receives as one call that cannot deadlock on their order: the n-th message from a to
-  // b meets the n-th that b expects from a on that lane. Returns when all received data is there and
-  // all sent buffers may be reused. Any dtype.
+  // b meets the n-th that b expects from a on that lane. Returns when all received data is there
+  // and all sent buffers may be reused. Any dtype.
   virtual void exchange(std::span<const Parcel> sends, std::span<const Parcel> receives) = 0;
   // An exchange that is only started. In which order ranks may start and wait without a deadlock is
   // theirs to know; the transfer ends before the group and before anything else with the buffers.

@@ -105,7 +105,9 @@ class Stage {
     int chunk = 0;
     std::vector<std::vector<TensorView>> saved;  // [layer % sets][Saved]
   };
-  const TensorView& message(OnTheWay which) const { return messages_[static_cast<std::size_t>(which)]; }
+  const TensorView& message(OnTheWay which) const {
+    return messages_[static_cast<std::size_t>(which)];
+  }
   Place& place_of(std::int64_t micro, int chunk);
   Place& take_place(std::int64_t micro, int chunk);
   void run_forward(Place& place, const MicroBatch& batch, bool training);

@@ -24,7 +24,9 @@ struct MemorySegment {
 //   scratch        shared by all layers
 //   head           final norm, logits and loss of one micro-batch, last stage
 //   batch          ids on the first and targets on the last stage, of one micro-batch
-//   communication  messages between stages that cannot go in place
+//   communication  messages between stages that have no other place: an output and an input on
+//   their
+//                  way, an output's gradient on its way in (message_tensors)
 //   tied_gradient  the last stage's part of a tied embedding's gradient, on the first stage
 //   noise_scale    what measuring the noise scale keeps aside: a tied embedding's gradient after
 //   the

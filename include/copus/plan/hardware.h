@@ -61,6 +61,8 @@ struct Hardware {
   // Shares of the data-parallel traffic that can run under compute: all-reduces, and ZeRO's
   // scatters and gathers.
   double overlap = 0.0, overlap_zero = 0.0;
+  // Share of the messages between stages that move under compute.
+  double overlap_messages = 0.0;
 
   const MatrixRate& matrix(Precision precision) const {
     return precision == Precision::bf16 ? bf16 : fp32;

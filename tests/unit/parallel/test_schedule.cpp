@@ -199,12 +199,12 @@ TEST_CASE("without virtual stages a slow stage hides its messages, and even ones
     // meanwhile but that whose input it waits for.
     PipelineTimes times = even_times(pipeline(2, 1), 0.25);
     auto const micro_batches = static_cast<double>(m);
-    CHECK(seconds_of(pipeline(2, 1), m, times, kUnder) == 3.0 * (micro_batches + 1) + 0.25 * micro_batches);
+    CHECK(seconds_of(pipeline(2, 1), m, times, kUnder) ==
+          3.0 * (micro_batches + 1) + 0.25 * micro_batches);
     // The one that takes longer by both messages waits for none.
     times.backward[1] = 2.5;
     CHECK(seconds_of(pipeline(2, 1), m, times, kUnder) == 3.0 + 3.5 * micro_batches + 0.5);
-    CHECK(seconds_of(pipeline(2, 1), m, times, kBetween) ==
-          3.0 + 3.75 * micro_batches + 0.25);
+    CHECK(seconds_of(pipeline(2, 1), m, times, kBetween) == 3.0 + 3.75 * micro_batches + 0.25);
   }
 }
 

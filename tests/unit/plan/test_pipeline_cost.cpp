@@ -13,18 +13,20 @@ Layout pipeline(int pp, int v) {
 }
 
 // What the simulator says, list by list.
-double simulated(const Layout& layout, const PipelineTimes& times, std::int64_t m) {
+double simulated(const Layout& layout, const PipelineTimes& times, std::int64_t m,
+                 Messages messages = Messages::between_work) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < layout.pp; ++rank) {
-    schedules.push_back(pipeline_schedule(layout, rank, m, Messages::between_work));
+    schedules.push_back(pipeline_schedule(layout, rank, m, messages));
   }
   PipelineRun const run = simulate_pipeline(layout, schedules, times);
   REQUIRE(run.stuck.empty());
   return run.seconds;
 }
 
-double closed(const Layout& layout, const PipelineTimes& times, std::int64_t m) {
-  PipelineCost const line = pipeline_cost(layout, times, m);
+double closed(const Layout& layout, const PipelineTimes& times, std::int64_t m,
+              double under_work = 0.0) {
+  PipelineCost const line = pipeline_cost(layout, times, m, 1.0, under_work);
   return line.alpha + line.beta * static_cast<double>(m);
 }
 
@@ -98,6 +100,50 @@ TEST_CASE("messages between even stages cost what the simulator lets them cost")
       }
     }
   }
+}
+
+TEST_CASE("messages under the work of even stages cost what the simulator lets them cost") {
+  for (int pp : {2, 3, 4, 8}) {
+    for (int v : {1, 2, 3}) {
+      Layout const layout = pipeline(pp, v);
+      PipelineTimes times = stages_of(layout, pp * v, 0.0, 2.0);
+      // The last takes longer than a chunk's forward.
+      for (double message : {0.1, 0.5, 1.0, 1.5}) {
+        if (v == 1 && message > 0.5) continue;
+        times.message = message;
+        for (std::int64_t m = pp; m <= 4 * pp; m += pp) {
+          CAPTURE(pp, v, message, m);
+          double const real = simulated(layout, times, m, Messages::under_work);
+          CHECK(closed(layout, times, m, 1.0) == Approx(real).epsilon(kRounding));
+          double const half = (real + closed(layout, times, m)) / 2.0;
+          CHECK(closed(layout, times, m, 0.5) == Approx(half).epsilon(kRounding));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("under the work of uneven stages messages cost no more than the simulator's") {
+  int cases = 0;
+  for (int pp : {2, 3, 4, 5, 8}) {
+    for (std::int64_t layers : {8, 9, 12, 13, 16, 33}) {
+      for (double head : {0.0, 0.3, 1.0, 2.5}) {
+        for (double share : {0.01, 0.05, 0.2}) {
+          Layout const layout = pipeline(pp, 1);
+          PipelineTimes times = stages_of(layout, layers, head, 2.0);
+          times.message = share * 3.0 * static_cast<double>(layers) / pp;
+          for (std::int64_t m : {pp, 2 * pp, 3 * pp + 1, 7 * pp}) {
+            CAPTURE(pp, layers, head, share, m);
+            double const real = simulated(layout, times, m, Messages::under_work);
+            CHECK(closed(layout, times, m, 1.0) <= real * (1.0 + kRounding));
+            CHECK(closed(layout, times, m, 1.0) >= 0.85 * real);
+            ++cases;
+          }
+        }
+      }
+    }
+  }
+  CHECK(cases > 1000);
 }
 
 TEST_CASE("with equal stages the bubble is the other stages' time over the virtual stages") {
