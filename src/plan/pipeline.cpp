@@ -43,19 +43,26 @@ void add_lines(std::int64_t m, int stage, const PipelineTimes& times, double bef
 
 // A stage has w + 1 micro-batches on their way to the last stage and back: where that takes longer
 // than computing them, as it does between even stages, which cannot hide their messages, it goes
-// round with every (w + 1)-th one.
-void add_rounds(int stage, const PipelineTimes& times, double before, double behind,
+// round with every (w + 1)-th one. Those that fill no round, and those still on their way at the
+// end, take the shortest stage's time each; with even stages these wait for messages too.
+void add_rounds(std::int64_t m, int stage, const PipelineTimes& times, double before, double behind,
                 std::vector<PipelineCost>& lines) {
   auto const s = static_cast<std::size_t>(stage);
-  double shortest = times.forward[s] + times.backward[s];
-  double const round = behind + shortest;
-  auto const on_their_way = static_cast<double>(times.forward.size() - s);
-  for (std::size_t i = s + 1; i < times.forward.size(); ++i)
+  double const own = times.forward[s] + times.backward[s];
+  double shortest = own, longest = own;
+  for (std::size_t i = s + 1; i < times.forward.size(); ++i) {
     shortest = std::min(shortest, times.forward[i] + times.backward[i]);
-  if (times.message == 0.0 || on_their_way < 2.0) return;
-  lines.push_back(
-      {before + (on_their_way - 1.0) * shortest + 2.0 * (on_their_way - 2.0) * times.message,
-       round / on_their_way, stage});
+    longest = std::max(longest, times.forward[i] + times.backward[i]);
+  }
+  auto const on_their_way = static_cast<std::int64_t>(times.forward.size() - s);
+  if (times.message == 0.0 || on_their_way < 2) return;
+  auto const n = static_cast<double>(on_their_way);
+  double const pace = (behind + own) / n;
+  double const waits =
+      stage == 0 && longest - shortest < 1e-9 * longest ? 2.0 * (n - 2.0) * times.message : 0.0;
+  lines.push_back({before + (n - 1.0) * shortest + waits -
+                       static_cast<double>(m % on_their_way) * (pace - shortest),
+                   pace, stage});
 }
 
 PipelineCost one_chunk(const PipelineTimes& times, std::int64_t m) {
@@ -70,7 +77,7 @@ PipelineCost one_chunk(const PipelineTimes& times, std::int64_t m) {
     double const own = times.forward[s] + times.backward[s];
     behind -= own + (stage > 0 ? hops : 0.0);
     add_lines(m, stage, times, before, behind, lines);
-    add_rounds(stage, times, before, behind, lines);
+    add_rounds(m, stage, times, before, behind, lines);
     before += own + hops;
   }
   auto const at = [m](const PipelineCost& line) {
