@@ -123,6 +123,10 @@ Preference preference_of(const Product& p) {
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&raw));
   Preference preference(raw);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  // Parts of a sum that are added up in the output's type would be rounded to bf16 on the way.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      p.out_type == DType::bf16 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                : CUBLASLT_REDUCTION_SCHEME_MASK);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.out));
@@ -138,9 +142,10 @@ bool choose(cublasLtHandle_t handle, const Product& p, Plan& plan) {
   cublasStatus_t const status = cublasLtMatmulAlgoGetHeuristic(
       handle, plan.description.get(), plan.first.get(), plan.second.get(), plan.out.get(),
       plan.out.get(), preference.get(), 1, &result, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
-    return false;
-  }
+  // Types that the epilogue does not take together are an invalid value to it.
+  bool const refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (plan.adds_bias && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
   CUBLAS_CHECK(status);
   CUBLAS_CHECK(result.state);
   plan.algorithm = result.algo;
