@@ -80,6 +80,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   world.all_reduce(std::span<double>(&launch, 1), ReduceOp::sum);  // world: the mean rank
   hardware.launch_seconds = launch / n;
   hardware.memory_bytes = memory_bytes;
+  hardware.cudnn = backend.attention_library() == AttentionLibrary::cudnn;
   return hardware;
 }
 

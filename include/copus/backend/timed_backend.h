@@ -42,6 +42,7 @@ class TimedBackend final : public Backend {
   bool on_host() const override { return inner_.on_host(); }
   std::unique_ptr<HostCopies> host_copies() override { return inner_.host_copies(); }
   std::int64_t free_bytes() override { return inner_.free_bytes(); }
+  AttentionLibrary attention_library() const override { return inner_.attention_library(); }
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
   void column_sum(TensorView d_bias, const TensorView& d_out) override;
