@@ -148,6 +148,10 @@ Stage::Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, 
   scratch_ = take_all(arena, scratch_specs(setup, mesh.coord().pp));
   scratch_[static_cast<std::size_t>(Scratch::attention)] = workspace_of(setup, scratch_);
   head_ = take_all(arena, head_specs(setup, mesh.coord().pp));
+  if (!head_.empty()) {
+    TensorView& logits = head_[static_cast<std::size_t>(Head::logits)];
+    logits = logits.slice(1, 0, padded_vocab(setup.model, setup.layout) / setup.layout.tp);
+  }
   output_ = take(arena, message_spec(setup));
   output_gradient_ = take(arena, message_spec(setup));
 }

@@ -114,6 +114,17 @@ std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int6
   return std::min(s.n, (rows + 15) / 16 * 16);
 }
 
+namespace {
+
+// Rows of logits begin 256 bytes apart or a multiple of that, and so do those of their gradient:
+// matrix libraries have their fast kernels for such rows, and a vocabulary may be odd.
+std::int64_t logits_pitch(std::int64_t vocab) {
+  constexpr std::int64_t kStep = 64;
+  return (vocab + kStep - 1) / kStep * kStep;
+}
+
+}  // namespace
+
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
                                      std::int64_t micro, Precision precision) {
   Sizes const s = sizes_of(model, layout, micro);
@@ -123,7 +134,7 @@ std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& lay
           spec("final_rstd", DType::f32, {s.r}),
           spec("x_final", compute, {s.r, s.c}),
           spec("d_final", compute, {s.n, s.c}),
-          spec("logits", DType::f32, {head_rows(model, layout, micro), s.v}),
+          spec("logits", DType::f32, {head_rows(model, layout, micro), logits_pitch(s.v)}),
           spec("row_max", DType::f32, {s.n}),
           spec("row_sum", DType::f32, {s.n}),
           spec("target_logit", DType::f32, {s.n}),

@@ -83,7 +83,7 @@ enum class Head : std::uint8_t {
   final_rstd,  // (N)
   x_final,     // (R, C) output of the last block
   d_final,     // (N, C)
-  logits,  // (head_rows, V padded, local); their gradient lies over them
+  logits,  // (head_rows, V padded, local) in rows of whole 256 bytes; their gradient lies over them
   row_max,
   row_sum,
   target_logit,

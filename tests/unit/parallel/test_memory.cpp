@@ -185,6 +185,21 @@ TEST_CASE("one micro-batch in flight is enough when there is only one") {
   CHECK(plan_of(model, layout, 3, 8).bytes("saved") == 4 * layer_bytes(model));
 }
 
+TEST_CASE("rows of logits begin where matrix libraries want them, also of an odd vocabulary") {
+  for (std::int64_t const vocab : {257, 50257, 128256}) {
+    ModelConfig const model = model_of(Family::llama, 2, 64, 8, 2, 32, vocab, true);
+    for (int tp : {1, 2}) {
+      Layout const layout{1, tp, 1, 1, 0};
+      std::int64_t const width =
+          head_tensors(model, layout, 2, Precision::bf16)[static_cast<std::size_t>(Head::logits)]
+              .size[1];
+      CHECK(width % 64 == 0);
+      CHECK(width >= padded_vocab(model, layout) / tp);
+      CHECK(width < padded_vocab(model, layout) / tp + 64);
+    }
+  }
+}
+
 TEST_CASE("a library's workspace for attention lies over the feed-forward's gradients") {
   ModelConfig model = model_of(Family::llama, 4, 64, 8, 2, 32, 257, false);
   Layout const layout{1, 2, 1, 1, 0};
