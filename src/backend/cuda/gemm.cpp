@@ -160,7 +160,7 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p) {
   plan.adds_bias = p.bias != nullptr;
   plan.description = describe(p, plan.adds_bias);
   if (choose(handle, p, plan)) return plan;
-  // The epilogue knows fewer shapes than the product: there the bias follows in a pass of its own.
+  // The epilogue knows fewer shapes than the product: there the output begins as its bias.
   if (plan.adds_bias) {
     plan.adds_bias = false;
     plan.description = describe(p, false);
@@ -203,14 +203,14 @@ void Gemm::run(cudaStream_t stream, const Product& p) {
   if (plan.adds_bias) {
     set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
-  float const alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
+  // Before the product, not behind it: the sum of all is rounded once.
+  bool const bias_first = p.bias != nullptr && !plan.adds_bias;
+  if (bias_first) add_bias(stream, p, p.accumulate);
+  float const alpha = 1.0f, beta = p.accumulate || bias_first ? 1.0f : 0.0f;
   CUBLAS_CHECK(cublasLtMatmul(handle, plan.description.get(), &alpha, p.b, plan.first.get(), p.a,
                               plan.second.get(), &beta, p.out, plan.out.get(), p.out,
                               plan.out.get(), &plan.algorithm, state_->workspace, kWorkspace,
                               stream));
-  if (p.bias != nullptr && !plan.adds_bias) {
-    add_bias(stream, p, true);
-  }
 }
 
 }  // namespace copus::cuda
