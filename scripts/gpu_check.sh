@@ -9,6 +9,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 out=${OUT:-gpu-check}
 build=${BUILD:-build-gpu-check}
+[[ $build == /* ]] || build=$PWD/$build
 limit=470  # seconds for everything
 mkdir -p "$out"
 : >"$out/stages.txt"
@@ -136,7 +137,7 @@ two_processes() {
   local folder rank pids=() code=0
   folder=$(mktemp -d)
   for rank in 0 1; do
-    (cd "$folder" && RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank COPUS_JOB=check exec "$OLDPWD/$build/copus" bench comm \
+    (cd "$folder" && RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank COPUS_JOB=check exec "$build/copus" bench comm \
       --device cuda --transport nccl --repeats 1) &
     pids+=($!)
   done
@@ -220,7 +221,7 @@ write_report
       continue
     fi
     # One line a part: name, milliseconds, rate and limit.
-    grep -E '"(tokens_per_second|step_seconds|mfu|name|seconds|rate|limit|share)"' "$file" | tr -d ' \n' |
+    grep -E '"(tokens_per_second|step_seconds|issue_seconds|mfu|name|seconds|rate|limit|share)"' "$file" | tr -d ' \n' |
       sed 's/"limit"/\n  "limit"/g'
     echo
   done

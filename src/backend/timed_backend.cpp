@@ -6,6 +6,15 @@
 namespace copus {
 namespace {
 
+// Adds the time of its scope.
+struct Booking {
+  double& seconds;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  ~Booking() {
+    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+};
+
 double traffic(std::initializer_list<const TensorView*> views) {
   double bytes = 0.0;
   for (const TensorView* view : views) {
@@ -25,26 +34,28 @@ double attention_flops(const TensorView& q, double products) {
 
 template <class Body>
 auto TimedBackend::timed(const char* part, double flops, double bytes, Body&& body) {
-  struct Booking {
-    PartTotals& totals;
-    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-    ~Booking() {
-      totals.seconds +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    }
-  };
   if (paused_) return body();
   PartTotals& totals = parts_[part];
   totals.flops += flops;
   totals.bytes += bytes;
   totals.calls += 1;
-  Booking const booking{totals};
+  Booking const booking{totals.seconds};
   if constexpr (std::is_void_v<decltype(body())>) {
     body();
     inner_.synchronize();
   } else {
     return body();
   }
+}
+
+template <class Body>
+auto TimedBackend::waiting(Body&& body) {
+  Booking const booking{waited_seconds_};
+  return body();
+}
+
+void TimedBackend::synchronize() {
+  waiting([&] { inner_.synchronize(); });
 }
 
 void TimedBackend::zero(TensorView out) {
@@ -54,10 +65,10 @@ void TimedBackend::copy(TensorView out, const TensorView& x) {
   timed("copy", 0, traffic({&out, &x}), [&] { inner_.copy(out, x); });
 }
 void TimedBackend::upload(TensorView out, const void* host) {
-  timed("upload", 0, traffic({&out}), [&] { inner_.upload(out, host); });
+  timed("upload", 0, traffic({&out}), [&] { waiting([&] { inner_.upload(out, host); }); });
 }
 void TimedBackend::download(void* host, const TensorView& x) {
-  timed("download", 0, traffic({&x}), [&] { inner_.download(host, x); });
+  timed("download", 0, traffic({&x}), [&] { waiting([&] { inner_.download(host, x); }); });
 }
 
 void TimedBackend::matmul(TensorView out, const TensorView& a, const TensorView& b,
@@ -195,13 +206,15 @@ void TimedBackend::cross_entropy_backward(TensorView d_logits, const TensorView&
 }
 
 double TimedBackend::sum(const TensorView& x) {
-  return timed("sum", 0, traffic({&x}), [&] { return inner_.sum(x); });
+  return timed("sum", 0, traffic({&x}), [&] { return waiting([&] { return inner_.sum(x); }); });
 }
 double TimedBackend::square_sum(const TensorView& x) {
-  return timed("square_sum", 0, traffic({&x}), [&] { return inner_.square_sum(x); });
+  return timed("square_sum", 0, traffic({&x}),
+               [&] { return waiting([&] { return inner_.square_sum(x); }); });
 }
 std::uint64_t TimedBackend::hash(const TensorView& x, const HashPlace& place) {
-  return timed("hash", 0, traffic({&x}), [&] { return inner_.hash(x, place); });
+  return timed("hash", 0, traffic({&x}),
+               [&] { return waiting([&] { return inner_.hash(x, place); }); });
 }
 void TimedBackend::adamw(TensorView weight, TensorView m, TensorView v, const TensorView& grad,
                          float grad_scale, const math::AdamScalars& scalars,

@@ -91,32 +91,34 @@ nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const
                        const StepBench& bench) {
   nlohmann::json noise;
   if (bench.noise_scale) noise = as_json(*bench.noise_scale, bench.step_seconds, flags.noise_every);
-  return {{"model", flags.model.model},
-          {"noise_scale", noise},
-          {"precision", std::string(name_of(flags.precision))},
-          {"batch", flags.model.batch},
-          {"micro_batch", bench.micro},
-          {"seq_len", flags.model.seq_len},
-          {"steps", flags.steps},
-          {"transport", rank.world.transport()},
-          {"ranks", layout.world()},
-          {"threads", rank.threads},
-          {"layout", copus::as_json(layout)},
-          {"tokens_per_second", bench.tokens_per_second},
-          {"step_seconds", bench.step_seconds},
-          {"fastest_seconds", bench.fastest_seconds},
-          {"slowest_seconds", bench.slowest_seconds},
-          {"mfu", bench.mfu},
-          {"device", rank.device.on_gpu ? rank.device.words : rank.backend.name()},
-          {"peak_flops", bench.peak_flops},
-          {"measured_flops", bench.measured_flops},
-          {"bandwidth", bench.bandwidth},
-          {"planned_memory_bytes", bench.planned_bytes},
-          {"peak_memory_bytes", bench.peak_memory_bytes},
-          {"compute_seconds", as_json(bench.compute)},
-          {"communication_seconds", as_json(bench.communication)},
-          {"groups", as_json(bench.groups)},
-          {"parts", as_json(bench.parts)}};
+  nlohmann::json result = {{"model", flags.model.model},
+                           {"noise_scale", noise},
+                           {"precision", std::string(name_of(flags.precision))},
+                           {"batch", flags.model.batch},
+                           {"micro_batch", bench.micro},
+                           {"seq_len", flags.model.seq_len},
+                           {"steps", flags.steps},
+                           {"transport", rank.world.transport()},
+                           {"ranks", layout.world()},
+                           {"threads", rank.threads},
+                           {"layout", copus::as_json(layout)},
+                           {"tokens_per_second", bench.tokens_per_second},
+                           {"step_seconds", bench.step_seconds},
+                           {"fastest_seconds", bench.fastest_seconds},
+                           {"slowest_seconds", bench.slowest_seconds},
+                           {"mfu", bench.mfu},
+                           {"device", rank.device.on_gpu ? rank.device.words : rank.backend.name()},
+                           {"peak_flops", bench.peak_flops},
+                           {"measured_flops", bench.measured_flops},
+                           {"bandwidth", bench.bandwidth},
+                           {"planned_memory_bytes", bench.planned_bytes},
+                           {"peak_memory_bytes", bench.peak_memory_bytes},
+                           {"compute_seconds", as_json(bench.compute)},
+                           {"communication_seconds", as_json(bench.communication)},
+                           {"groups", as_json(bench.groups)},
+                           {"parts", as_json(bench.parts)}};
+  if (bench.issue_seconds) result["issue_seconds"] = *bench.issue_seconds;
+  return result;
 }
 
 void print_groups(const StepBench& bench) {
@@ -178,6 +180,10 @@ void print_table(const BenchStepFlags& flags, const BenchRank& rank, const Layou
   fmt::print("memory: {} planned for rank 0, {} held by its process at most\n",
              human_bytes(static_cast<double>(bench.planned_bytes)),
              human_bytes(static_cast<double>(bench.peak_memory_bytes)));
+  if (bench.issue_seconds) {
+    fmt::print("host: {:.2f} ms of a step to issue its work, {:.1f} % of its time\n",
+               1e3 * *bench.issue_seconds, 100.0 * *bench.issue_seconds / bench.step_seconds);
+  }
   if (layout.world() > 1) print_groups(bench);
   if (bench.noise_scale) print_noise(*bench.noise_scale, bench.step_seconds, flags.noise_every);
   fmt::print("{:<24}{:>10}{:>8}{:>16}{:>10}\n", "part", "ms", "share", "rate", "of limit");

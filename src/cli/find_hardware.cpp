@@ -40,6 +40,7 @@ Hardware measure(const ClusterConfig& cluster, DeviceChoice device) {
   hw.fp32 = {peak / ranks, 1.0};
   hw.attention_forward = std::min(1.0, rate_of(rates, "attention") / peak);
   hw.attention_backward = std::min(1.0, rate_of(rates, "attention_backward") / peak);
+  hw.cudnn = backend->attention_library() == AttentionLibrary::cudnn;
   hw.memory_bytes_per_second = bandwidth / ranks;
   hw.memory_bytes = backend->on_host() ? available_memory_bytes() / ranks_of_it
                                        : cuda_facts().gpus.front().memory_bytes;

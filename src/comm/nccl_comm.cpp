@@ -73,6 +73,9 @@ void NcclCommunicator::await_mark(const char* operation) {
     cudaError_t const state = cudaEventQuery(mark_.get());
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) CUDA_CHECK(state);
+    // An answer, yet the runtime keeps it as an error: the check of this thread's next kernel must
+    // not see it.
+    cudaGetLastError();
     look_after(operation);
     patience.pause();
   }

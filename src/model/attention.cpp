@@ -26,23 +26,26 @@ void turn(const BlockContext& c, const Parts& parts, const std::vector<TensorVie
   c.backend.rope(parts.k, table, 0, inverse);
 }
 
-AttentionOptions options_of(const BlockContext& c, int layer) {
+AttentionOptions options_of(const BlockContext& c, int layer,
+                            const std::vector<TensorView>& scratch) {
   AttentionOptions options;
   options.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.model.head_dim())));
   options.dropout = c.dropout_at(layer, BlockContext::Place::attention,
                                  c.model.heads * c.model.seq_len * c.model.seq_len);
   options.first_head = c.model.heads / c.layout.tp * c.rows.tp.rank();
   options.global_heads = c.model.heads;
+  options.workspace = pick(scratch, Scratch::attention);
   return options;
 }
 
 }  // namespace
 
-void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved) {
+void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved,
+                    const std::vector<TensorView>& scratch) {
   const TensorView& att = pick(saved, Saved::att);
   Parts const parts = parts_of(pick(saved, Saved::qkv), att);
   c.backend.attention(att, pick(saved, Saved::lse), parts.q, parts.k, parts.v,
-                      options_of(c, layer));
+                      options_of(c, layer, scratch));
 }
 
 void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
@@ -54,7 +57,7 @@ void attention_forward(const BlockContext& c, int layer, const LayerWeights& w,
   linear_forward(c.backend, as_rows(qkv), pick(saved, Saved::norm1), w.qkv, w.qkv_bias);
   Parts const parts = parts_of(qkv, att);
   turn(c, parts, scratch, false);
-  attention_core(c, layer, saved);
+  attention_core(c, layer, saved, scratch);
   linear_forward(c.backend, branch, as_rows(att), w.attn_out, c.bias_of_sum(w.attn_out_bias));
   c.rows.sum(branch);
   c.drop_rows(layer, BlockContext::Place::attention_branch, c.rows.own(branch));
@@ -72,7 +75,7 @@ void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
                   as_rows(att), w.attn_out, !c.first_micro);
   Parts const parts = parts_of(pick(saved, Saved::qkv), att), d_parts = parts_of(d_qkv, d_att);
   c.backend.attention_backward(d_parts.q, d_parts.k, d_parts.v, d_att, parts.q, parts.k, parts.v,
-                               att, pick(saved, Saved::lse), options_of(c, layer));
+                               att, pick(saved, Saved::lse), options_of(c, layer, scratch));
   turn(c, d_parts, scratch, true);
   const TensorView& d_norm = pick(scratch, Scratch::branch);
   linear_backward(c.backend, d_norm, d_w.qkv, d_w.qkv_bias, as_rows(d_qkv),

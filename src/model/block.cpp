@@ -107,7 +107,7 @@ void block_next(const BlockContext& c, const std::vector<TensorView>& saved,
 void block_recompute(const BlockContext& c, int layer, const LayerWeights& w,
                      const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch,
                      Recompute recompute) {
-  if (recompute == Recompute::selective) attention_core(c, layer, saved);
+  if (recompute == Recompute::selective) attention_core(c, layer, saved, scratch);
   if (recompute == Recompute::full) {
     first_norm(c, w, saved, {});
     block_body(c, layer, w, saved, scratch);

@@ -82,7 +82,8 @@ void attention_backward(const BlockContext& c, int layer, const LayerWeights& w,
 // The first half of mlp_forward: saved[gate_up] and saved[ffn] from saved[norm2].
 void mlp_hidden(const BlockContext& c, const LayerWeights& w, const std::vector<TensorView>& saved);
 // Attention itself: saved[att] and saved[lse] from saved[qkv].
-void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved);
+void attention_core(const BlockContext& c, int layer, const std::vector<TensorView>& saved,
+                    const std::vector<TensorView>& scratch);
 void mlp_forward(const BlockContext& c, int layer, const LayerWeights& w,
                  const std::vector<TensorView>& saved, const std::vector<TensorView>& scratch);
 void mlp_backward(const BlockContext& c, int layer, const LayerWeights& w, const LayerWeights& d_w,

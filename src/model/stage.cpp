@@ -70,7 +70,7 @@ std::vector<TensorSpec> head_specs(const StageSetup& setup, int pp_rank) {
 
 std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
   std::vector<TensorSpec> specs =
-      scratch_tensors(setup.model, setup.layout, setup.micro, setup.precision);
+      scratch_tensors(setup.model, setup.layout, setup.micro, setup.precision, setup.library);
   if (pp_rank != 0) specs[static_cast<std::size_t>(Scratch::ids)].size[0] = 0;
   if (pp_rank + 1 != setup.layout.pp) specs[static_cast<std::size_t>(Scratch::targets)].size[0] = 0;
   return specs;
@@ -78,6 +78,23 @@ std::vector<TensorSpec> scratch_specs(const StageSetup& setup, int pp_rank) {
 
 std::vector<TensorSpec> message_specs(const StageSetup& setup, int pp_rank) {
   return message_tensors(setup.model, setup.layout, setup.micro, setup.precision, pp_rank);
+}
+
+// Attention's workspace: the three tensors that were cut one after the other, for it and for what
+// is dead while it computes. Empty where nothing was cut for it and nothing is wanted.
+TensorView workspace_of(const StageSetup& setup, const std::vector<TensorView>& scratch) {
+  std::int64_t const bytes = attention_workspace_bytes(setup.model, setup.layout, setup.micro,
+                                                       setup.precision, setup.library);
+  if (bytes == 0) return {};
+  auto* first = pick(scratch, Scratch::attention).ptr<std::byte>();
+  std::int64_t whole = 0;
+  for (Scratch const part : {Scratch::d_gate_up, Scratch::d_ffn, Scratch::attention}) {
+    const TensorView& view = pick(scratch, part);
+    first = std::min(first, view.ptr<std::byte>());  // an arena may be cut from its high end
+    whole += Arena::aligned(view.bytes());
+  }
+  COPUS_CHECK(whole >= bytes, "the plan of the scratch tensors has attention's workspace");
+  return {first, DType::u8, {whole}};
 }
 
 BlockContext context_of(const StageSetup& setup, const Mesh& mesh, Backend& backend,
@@ -125,7 +142,12 @@ Stage::Stage(const StageSetup& setup, const FlatLayout& flat, const Mesh& mesh, 
     }
   }
   scratch_ = take_all(arena, scratch_specs(setup, mesh.coord().pp));
+  scratch_[static_cast<std::size_t>(Scratch::attention)] = workspace_of(setup, scratch_);
   head_ = take_all(arena, head_specs(setup, mesh.coord().pp));
+  if (!head_.empty()) {
+    TensorView& logits = head_[static_cast<std::size_t>(Head::logits)];
+    logits = logits.slice(1, 0, padded_vocab(setup.model, setup.layout) / setup.layout.tp);
+  }
   messages_ = take_all(arena, message_specs(setup, mesh.coord().pp));
 }
 

@@ -66,10 +66,28 @@ std::vector<TensorSpec> saved_tensors(const ModelConfig& model, const Layout& la
           spec("ffn", compute, {s.n, s.f})};
 }
 
+AttentionTask attention_task(const ModelConfig& model, Precision precision) {
+  return {compute_type(precision), model.head_dim(), model.dropout > 0.0};
+}
+
+std::int64_t attention_workspace_bytes(const ModelConfig& model, const Layout& layout,
+                                       std::int64_t micro, Precision precision,
+                                       AttentionLibrary library) {
+  if (library != AttentionLibrary::cudnn) return 0;
+  if (!cudnn_refusal(attention_task(model, precision)).empty()) return 0;
+  Sizes const s = sizes_of(model, layout, micro);
+  return fused_attention_bytes({s.b, s.h, s.k, s.t, s.d});
+}
+
 std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
-                                        std::int64_t micro, Precision precision) {
+                                        std::int64_t micro, Precision precision,
+                                        AttentionLibrary library) {
   Sizes const s = sizes_of(model, layout, micro);
   DType const compute = compute_type(precision);
+  TensorSpec const d_gate_up = spec("d_gate_up", compute, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
+                   d_ffn = spec("d_ffn", compute, {s.n, s.f});
+  std::int64_t const more = attention_workspace_bytes(model, layout, micro, precision, library) -
+                            d_gate_up.bytes() - d_ffn.bytes();
   return {spec("ids", DType::i32, {s.n}),
           spec("targets", DType::i32, {s.n}),
           spec("rope", DType::f32, {model.is_gpt2() ? 0 : s.t, s.d / 2, 2}),
@@ -77,8 +95,9 @@ std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& 
           spec("d_x", compute, {s.r, s.c}),
           spec("d_qkv", compute, {s.b, s.t, s.h + 2 * s.k, s.d}),
           spec("d_att", compute, {s.b, s.t, s.h, s.d}),
-          spec("d_gate_up", compute, {s.n, model.is_gpt2() ? s.f : 2 * s.f}),
-          spec("d_ffn", compute, {s.n, s.f})};
+          d_gate_up,
+          d_ffn,
+          spec("attention", DType::u8, {std::max<std::int64_t>(0, more)})};
 }
 
 std::vector<TensorSpec> message_tensors(const ModelConfig& model, const Layout& layout,
@@ -106,6 +125,17 @@ std::int64_t head_rows(const ModelConfig& model, const Layout& layout, std::int6
   return std::min(s.n, (rows + 15) / 16 * 16);
 }
 
+namespace {
+
+// Rows of logits begin 256 bytes apart or a multiple of that, and so do those of their gradient:
+// matrix libraries have their fast kernels for such rows, and a vocabulary may be odd.
+std::int64_t logits_pitch(std::int64_t vocab) {
+  constexpr std::int64_t kStep = 64;
+  return (vocab + kStep - 1) / kStep * kStep;
+}
+
+}  // namespace
+
 std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& layout,
                                      std::int64_t micro, Precision precision) {
   Sizes const s = sizes_of(model, layout, micro);
@@ -115,7 +145,7 @@ std::vector<TensorSpec> head_tensors(const ModelConfig& model, const Layout& lay
           spec("final_rstd", DType::f32, {s.r}),
           spec("x_final", compute, {s.r, s.c}),
           spec("d_final", compute, {s.n, s.c}),
-          spec("logits", DType::f32, {head_rows(model, layout, micro), s.v}),
+          spec("logits", DType::f32, {head_rows(model, layout, micro), logits_pitch(s.v)}),
           spec("row_max", DType::f32, {s.n}),
           spec("row_sum", DType::f32, {s.n}),
           spec("target_logit", DType::f32, {s.n}),

@@ -22,11 +22,12 @@ struct Stage {
   Precision precision;
   Recompute recompute;
   int pp_rank;
+  AttentionLibrary library;
 
   bool first() const { return pp_rank == 0; }
   bool last() const { return pp_rank == layout.pp - 1; }
   std::vector<TensorSpec> scratch() const {
-    return scratch_tensors(model, layout, micro, precision);
+    return scratch_tensors(model, layout, micro, precision, library);
   }
   std::int64_t live() const { return live_peak(layout, pp_rank, accumulation); }
 };
@@ -54,9 +55,14 @@ std::int64_t scratch_bytes(const Stage& stage) {
     Scratch const tensor = static_cast<Scratch>(i);
     // Those two live as long as their micro-batch: batch_bytes.
     if (tensor == Scratch::ids || tensor == Scratch::targets) continue;
+    if (tensor == Scratch::attention) continue;  // attention_bytes
     sum += specs[i].bytes();
   }
   return sum;
+}
+
+std::int64_t attention_bytes(const Stage& stage) {
+  return stage.scratch()[static_cast<std::size_t>(Scratch::attention)].bytes();
 }
 
 std::int64_t head_bytes(const Stage& stage) {
@@ -150,15 +156,16 @@ StageElements stage_elements(const ModelConfig& model, const Layout& layout, int
 
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank, bool noise_scale) {
+                       int pp_rank, bool noise_scale, AttentionLibrary library) {
   return memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank,
-                     stage_elements(model, layout, pp_rank), noise_scale);
+                     stage_elements(model, layout, pp_rank), noise_scale, library);
 }
 
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank, const StageElements& elements, bool noise_scale) {
-  Stage const stage{model, layout, micro, accumulation, precision, recompute, pp_rank};
+                       int pp_rank, const StageElements& elements, bool noise_scale,
+                       AttentionLibrary library) {
+  Stage const stage{model, layout, micro, accumulation, precision, recompute, pp_rank, library};
   DType const compute = compute_type(precision);
   bool const cut = layout.zero > 0 && layout.dp > 1;
   std::int64_t const state =
@@ -172,6 +179,7 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
            {"saved", saved_bytes(stage)},
            {"recompute", layer_bytes(stage, false)},
            {"scratch", scratch_bytes(stage)},
+           {"attention", attention_bytes(stage)},
            {"head", head_bytes(stage)},
            {"batch", batch_bytes(stage)},
            {"communication", communication_bytes(stage)},
@@ -181,22 +189,24 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
 
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
-                        bool noise_scale) {
+                        bool noise_scale, AttentionLibrary library) {
   std::vector<StageElements> elements;
   for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
     elements.push_back(stage_elements(model, layout, pp_rank));
   }
   return worst_stage(model, layout, micro, accumulation, precision, recompute, elements,
-                     noise_scale);
+                     noise_scale, library);
 }
 
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
-                        const std::vector<StageElements>& elements, bool noise_scale) {
+                        const std::vector<StageElements>& elements, bool noise_scale,
+                        AttentionLibrary library) {
   StageMemory worst;
   for (int pp_rank = 0; pp_rank < layout.pp; ++pp_rank) {
-    MemoryPlan plan = memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank,
-                                  elements[static_cast<std::size_t>(pp_rank)], noise_scale);
+    MemoryPlan plan =
+        memory_plan(model, layout, micro, accumulation, precision, recompute, pp_rank,
+                    elements[static_cast<std::size_t>(pp_rank)], noise_scale, library);
     if (pp_rank == 0 || plan.total() > worst.plan.total()) worst = {pp_rank, std::move(plan)};
   }
   return worst;

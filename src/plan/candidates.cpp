@@ -80,9 +80,10 @@ class Pricing {
     out.batch = batch;
     out.cost = step_cost(config_.model, shape, out.micro_batches(), config_.train.precision,
                          cluster_, sizes);
-    out.memory = worst_stage(config_.model, shape.layout, shape.micro, out.micro_batches(),
-                             config_.train.precision, shape.recompute, sizes,
-                             config_.adapt.mode != AdaptMode::off);
+    out.memory =
+        worst_stage(config_.model, shape.layout, shape.micro, out.micro_batches(),
+                    config_.train.precision, shape.recompute, sizes,
+                    config_.adapt.mode != AdaptMode::off, cluster_.hardware.attention_library());
     out.reason = schedule;
     if (out.reason.empty() && out.memory.plan.total() > cluster_.hardware.usable_bytes()) {
       out.reason = too_large(out.memory, cluster_.hardware);

@@ -32,6 +32,7 @@ Hardware a100(const std::string& name, std::int64_t gib, double memory_rate) {
   hw.half_size = 128;
   hw.attention_forward = 0.55;
   hw.attention_backward = 0.40;
+  hw.cudnn = true;
   hw.memory_bytes_per_second = memory_rate;
   hw.memory_bytes = gib * kGib;
   hw.reserved_bytes = kRuntimeBytes;
@@ -60,6 +61,7 @@ Hardware hopper(const std::string& name, std::int64_t gib, double memory_rate) {
   hw.half_size = 128;
   hw.attention_forward = 0.45;
   hw.attention_backward = 0.35;
+  hw.cudnn = true;
   hw.memory_bytes_per_second = memory_rate;
   hw.memory_bytes = gib * kGib;
   hw.reserved_bytes = kRuntimeBytes;
@@ -94,6 +96,7 @@ Hardware mi210() {
   hw.source = "AMD MI210 datasheet, not verified; no measurement of a run";
   hw.fp32 = {45.3 * kTera, 0.51};
   hw.bf16 = {181 * kTera, 0.51};
+  hw.cudnn = false;
   hw.inside = {6 * kMicro, 40 * kGiga};
   return hw;
 }

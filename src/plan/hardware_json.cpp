@@ -60,6 +60,8 @@ std::vector<Number> rates() {
       number(
           "attention", "backward", [](auto& hw) -> auto& { return hw.attention_backward; }),
       number(
+          "attention", "cudnn", [](auto& hw) -> auto& { return hw.cudnn; }),
+      number(
           "memory", "bytes_per_second",
           [](auto& hw) -> auto& { return hw.memory_bytes_per_second; }),
       number(
@@ -70,7 +72,7 @@ std::vector<Number> rates() {
     // A machine without bf16 leaves its rate out.
     if (row.section == "matrix.bf16") row.required = false;
     if (row.key == "efficiency" || row.section == "attention") row.high = 1.0;
-    if (row.key == "half_size" || row.key == "reserved_bytes") {
+    if (row.key == "half_size" || row.key == "reserved_bytes" || row.key == "cudnn") {
       row.positive = row.required = false;
     }
   }

@@ -21,7 +21,8 @@ Recompute recompute_of(const Config& config) {
   return config.parallel.recompute.value_or(Recompute::none);
 }
 
-StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) {
+StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro,
+                    AttentionLibrary library) {
   StageSetup setup;
   setup.model = config.model;
   setup.layout = mesh.layout();
@@ -31,6 +32,7 @@ StageSetup setup_of(const Config& config, const Mesh& mesh, std::int64_t micro) 
   setup.seed = config.train.seed;
   setup.recompute = recompute_of(config);
   setup.precision = config.train.precision;
+  setup.library = library;
   return setup;
 }
 
@@ -81,10 +83,10 @@ bool measures_noise_scale(const Config& config) {
 }
 
 MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,
-                         int pp_rank) {
+                         int pp_rank, AttentionLibrary library) {
   return memory_plan(config.model, layout, micro, most_micro_batches(config, layout, micro),
                      config.train.precision, recompute_of(config), pp_rank,
-                     measures_noise_scale(config));
+                     measures_noise_scale(config), library);
 }
 
 Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backend& backend,
@@ -93,14 +95,16 @@ Engine::Engine(const Config& config, const Mesh& mesh, std::int64_t micro, Backe
       mesh_(mesh),
       micro_(micro),
       flat_(flat_layout(config.model, mesh.layout(), mesh.coord().tp, mesh.coord().pp)),
-      memory_(engine_memory(config, mesh.layout(), micro, mesh.coord().pp)),
+      memory_(engine_memory(config, mesh.layout(), micro, mesh.coord().pp,
+                            backend.attention_library())),
       arena_(std::move(arena)),
       state_(
           take_state(arena_, flat_, mesh.layout(), compute_type(config.train.precision), weights_)),
       gradients_(arena_.take(DType::f32, {flat_.numel})),
       owned_(owned_stretches(flat_, mesh.layout(), mesh.coord().dp)),
       optimizer_(parameter_table(config.model), flat_, owned_, config.optimizer, backend),
-      stage_(setup_of(config, mesh_, micro), flat_, mesh_, backend, arena_, weights_, gradients_),
+      stage_(setup_of(config, mesh_, micro, backend.attention_library()), flat_, mesh_, backend,
+             arena_, weights_, gradients_),
       sync_(config.model, parameter_table(config.model), flat_, mesh_, backend, gradients_,
             take_gradient_buffers(arena_, config, flat_, mesh_), queue) {
   COPUS_CHECK(arena_.used() == arena_.bytes(), "the memory plan and the arena agree to the byte");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "copus/backend/attention_kernel.h"
 #include "copus/comm/broadcast.h"
 #include "copus/comm/rank_device.h"
 #include "copus/comm/vote.h"
@@ -115,9 +116,10 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   }
   for (const std::string& note : device.notes) log.info(note);
   if (device.on_gpu) {
-    log.info(attention_words(attention_task(config)));
-    std::string const short_of = memory_problem(config, plan.layout, plan.micro, world.rank(),
-                                                backend->free_bytes() / device.sharing);
+    log.info(attention_words(attention_task(config.model, config.train.precision)));
+    std::string const short_of =
+        memory_problem(config, plan.layout, plan.micro, world.rank(),
+                       backend->free_bytes() / device.sharing, backend->attention_library());
     std::vector<std::string> shortages;
     if (!short_of.empty()) shortages.push_back(short_of);
     if (!agreed(world, shortages)) return RunEnd::refused;

@@ -81,6 +81,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   hardware.launch_seconds = launch / n;
   hardware.overlap_messages = world.can_start() ? 1.0 : 0.0;  // the transport's, on every rank
   hardware.memory_bytes = memory_bytes;
+  hardware.cudnn = backend.attention_library() == AttentionLibrary::cudnn;
   return hardware;
 }
 

@@ -20,10 +20,9 @@ std::string bytes(std::int64_t n) {
 
 // The change to the run that costs least and fits, in words; empty where none of these does.
 std::string what_fits(const Config& config, const Layout& layout, std::int64_t micro, int pp_rank,
-                      std::int64_t free_bytes) {
+                      std::int64_t free_bytes, AttentionLibrary library) {
   auto const fits = [&](const Config& other, const Layout& cut, std::int64_t sequences) {
-    return engine_memory(other, cut, sequences, pp_rank).total() +
-               device_reserve_bytes(other, cut, sequences) <=
+    return engine_memory(other, cut, sequences, pp_rank, library).total() + kDeviceReserveBytes <=
            free_bytes;
   };
   Recompute const now = config.parallel.recompute.value_or(Recompute::none);
@@ -50,28 +49,16 @@ std::string what_fits(const Config& config, const Layout& layout, std::int64_t m
 
 }  // namespace
 
-AttentionTask attention_task(const Config& config) {
-  return {compute_type(config.train.precision), config.model.head_dim(),
-          config.model.dropout > 0.0};
-}
-
-std::int64_t device_reserve_bytes(const Config& config, const Layout& layout, std::int64_t micro) {
-  if (!own_kernel_reason(attention_task(config)).empty()) return kDeviceReserveBytes;
-  return kDeviceReserveBytes + fused_attention_bytes(micro, config.model.heads / layout.tp,
-                                                     config.model.seq_len, config.model.head_dim());
-}
-
 std::string memory_problem(const Config& config, const Layout& layout, std::int64_t micro, int rank,
-                           std::int64_t free_bytes) {
+                           std::int64_t free_bytes, AttentionLibrary library) {
   if (rank >= layout.world()) return "";
   int const pp_rank = coord_of(layout, rank).pp;
-  MemoryPlan const plan = engine_memory(config, layout, micro, pp_rank);
-  std::int64_t const reserve = device_reserve_bytes(config, layout, micro);
-  if (plan.total() + reserve <= free_bytes) return "";
+  MemoryPlan const plan = engine_memory(config, layout, micro, pp_rank, library);
+  if (plan.total() + kDeviceReserveBytes <= free_bytes) return "";
   std::string text = fmt::format(
       "batch.micro: {}: a rank needs {} of its GPU and {} to compute with, and has {} free; {}",
-      micro, bytes(plan.total()), bytes(reserve), bytes(free_bytes),
-      what_fits(config, layout, micro, pp_rank, free_bytes));
+      micro, bytes(plan.total()), bytes(kDeviceReserveBytes), bytes(free_bytes),
+      what_fits(config, layout, micro, pp_rank, free_bytes, library));
   for (const std::string& line : memory_table(plan)) text += "\n" + line;
   return text;
 }

@@ -15,9 +15,8 @@ Optimizer::Optimizer(const std::vector<Param>& table, const FlatLayout& flat,
       std::int64_t const end = std::min(local.offset + local.numel(), stretch.flat + stretch.size);
       if (begin >= end) continue;
       Range const range{begin, stretch.state + begin - stretch.flat, end - begin,
-                        table[static_cast<std::size_t>(local.param)].decays, local.counted};
+                        table[static_cast<std::size_t>(local.param)].decays};
       bool const continues = !ranges_.empty() && ranges_.back().decays == range.decays &&
-                             ranges_.back().counted == range.counted &&
                              ranges_.back().flat + ranges_.back().size == range.flat &&
                              ranges_.back().state + ranges_.back().size == range.state;
       if (continues) {
@@ -25,15 +24,20 @@ Optimizer::Optimizer(const std::vector<Param>& table, const FlatLayout& flat,
       } else {
         ranges_.push_back(range);
       }
+      if (!local.counted) continue;
+      if (!counted_.empty() && counted_.back().flat + counted_.back().size == begin) {
+        counted_.back().size += range.size;
+      } else {
+        counted_.push_back({begin, range.size});
+      }
     }
   }
 }
 
 double Optimizer::square_sum(const TensorView& gradients) const {
   double sum = 0.0;
-  for (const Range& range : ranges_) {
-    if (range.counted) sum += backend_.square_sum(gradients.slice(0, range.flat, range.size));
-  }
+  for (const Stretch& stretch : counted_)
+    sum += backend_.square_sum(gradients.slice(0, stretch.flat, stretch.size));
   return sum;
 }
 

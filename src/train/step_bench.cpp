@@ -132,6 +132,7 @@ std::vector<double> seconds_of(const std::vector<StepRecord>& steps) {
 // Steps of one kind, and what their operations took while those were timed.
 struct Steps {
   std::vector<StepRecord> records;
+  std::vector<double> issue_seconds;
   Parts parts;
 };
 
@@ -168,7 +169,10 @@ StepBench bench_step(const Config& asked, Communicator& world, const Layout& lay
   SampleSource const tokens = made_up_tokens(config.model.vocab);
   auto const step_into = [&](Steps& steps_of_kind) {
     Parts const before = timed.parts();
+    double const waited = timed.waited_seconds();
     steps_of_kind.records.push_back(trainer.step(tokens, config.batch.sequences));
+    steps_of_kind.issue_seconds.push_back(steps_of_kind.records.back().seconds -
+                                          (timed.waited_seconds() - waited));
     add_difference(steps_of_kind.parts, before, timed.parts());
   };
   auto const run = [&](int count, Steps& plain, Steps& measuring) {
@@ -197,6 +201,7 @@ StepBench bench_step(const Config& asked, Communicator& world, const Layout& lay
   result.step_seconds = median(seconds);
   result.fastest_seconds = *std::min_element(seconds.begin(), seconds.end());
   result.slowest_seconds = *std::max_element(seconds.begin(), seconds.end());
+  if (!backend.on_host() && layout.world() == 1) result.issue_seconds = median(plain.issue_seconds);
   result.tokens_per_second =
       static_cast<double>(config.batch.sequences * config.model.seq_len) / result.step_seconds;
   result.measured_flops = all.flops;

@@ -54,7 +54,7 @@ std::string Trainer::plan_switch(SwitchWork& work) {
   work.transfer = rank_transfer(transfer_plan(config_.model, layout(), to), world_->rank());
   bool const stays = world_->rank() < to.world();
   int const pp = stays ? coord_of(to, world_->rank()).pp : 0;
-  work.memory = engine_memory(config_, to, work.request.micro, pp);
+  work.memory = engine_memory(config_, to, work.request.micro, pp, backend_.attention_library());
   return "";
 }
 

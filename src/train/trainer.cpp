@@ -45,7 +45,7 @@ Trainer::Trainer(const Config& config, Communicator& world, const Layout& layout
       mesh_(meshes_.fetch(layout)),
       micro_(micro),
       engine_(make_engine(mesh_, micro)),
-      memory_(engine_memory(config, layout, micro, mesh_.coord().pp)) {
+      memory_(engine_memory(config, layout, micro, mesh_.coord().pp, backend.attention_library())) {
   state_.counters.seed = config.train.seed;
   if (!engine_) return;
   adopt(std::move(engine_));
@@ -55,7 +55,9 @@ Trainer::Trainer(const Config& config, Communicator& world, const Layout& layout
 
 std::unique_ptr<Engine> Trainer::make_engine(const Mesh& mesh, std::int64_t micro) {
   if (!mesh.active()) return nullptr;
-  std::int64_t const bytes = engine_memory(config_, mesh.layout(), micro, mesh.coord().pp).total();
+  std::int64_t const bytes =
+      engine_memory(config_, mesh.layout(), micro, mesh.coord().pp, backend_.attention_library())
+          .total();
   return std::make_unique<Engine>(config_, mesh, micro, backend_, Arena(backend_, bytes), *queue_);
 }
 

@@ -85,6 +85,17 @@ void FarBackend::deallocate(std::byte* data, std::int64_t) noexcept {
   held_.erase(found);
 }
 
+// All bits set: a NaN in every type.
+void FarBackend::spoil(const TensorView& q, const TensorView& k, const AttentionOptions& options) {
+  if (!options.workspace) return;
+  COPUS_CHECK(options.workspace.bytes() >=
+                  fused_attention_bytes({q.size[0], q.size[2], k.size[2], q.size[1], q.size[3]}),
+              "a workspace is what cuDNN's attention may want");
+  std::memset(near(options.workspace).data, 0xff,
+              static_cast<std::size_t>(options.workspace.bytes()));
+  ++spoiled_;
+}
+
 std::unique_ptr<HostCopies> FarBackend::host_copies() {
   return std::make_unique<FarCopies>(distance_);
 }

@@ -1,6 +1,7 @@
 // A backend whose memory the host cannot touch, to stand in for a GPU: the CPU's operations on
 // memory that is mapped twice. The addresses that it gives out may be neither read nor written; the
-// operations work on the other mapping.
+// operations work on the other mapping. It says that it has cuDNN's attention, and leaves nothing
+// of what is in the workspace that a plan has for that.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -30,6 +31,9 @@ class FarBackend final : public Backend {
   bool on_host() const override { return false; }
   std::unique_ptr<HostCopies> host_copies() override;
   std::int64_t free_bytes() override { return kCapacity; }
+  AttentionLibrary attention_library() const override { return AttentionLibrary::cudnn; }
+  // How often a workspace was there to be spoiled.
+  std::int64_t spoiled() const { return spoiled_; }
   void zero(TensorView out) override { cpu_->zero(near(out)); }
   void copy(TensorView out, const TensorView& x) override { cpu_->copy(near(out), near(x)); }
   void upload(TensorView out, const void* host) override { cpu_->upload(near(out), host); }
@@ -98,14 +102,18 @@ class FarBackend final : public Backend {
   }
   void attention(TensorView out, TensorView lse, const TensorView& q, const TensorView& k,
                  const TensorView& v, const AttentionOptions& options) override {
+    spoil(q, k, options);
     cpu_->attention(near(out), near(lse), near(q), near(k), near(v), options);
+    spoil(q, k, options);
   }
   void attention_backward(TensorView d_q, TensorView d_k, TensorView d_v, const TensorView& d_out,
                           const TensorView& q, const TensorView& k, const TensorView& v,
                           const TensorView& out, const TensorView& lse,
                           const AttentionOptions& options) override {
+    spoil(q, k, options);
     cpu_->attention_backward(near(d_q), near(d_k), near(d_v), near(d_out), near(q), near(k),
                              near(v), near(out), near(lse), options);
+    spoil(q, k, options);
   }
   void cross_entropy_stats(TensorView row_max, TensorView row_sum, TensorView target_logit,
                            const TensorView& logits, const TensorView& targets,
@@ -140,12 +148,15 @@ class FarBackend final : public Backend {
   }
 
  private:
+  void spoil(const TensorView& q, const TensorView& k, const AttentionOptions& options);
+
   static constexpr std::int64_t kCapacity = std::int64_t{1} << 32;  // of addresses, not memory
 
   std::unique_ptr<Backend> cpu_;
   int file_ = -1;
   std::byte *far_ = nullptr, *near_ = nullptr;
   std::ptrdiff_t distance_ = 0;
+  std::int64_t spoiled_ = 0;
   std::mutex mutex_;
   std::map<std::int64_t, std::int64_t> held_;  // size by place
 };

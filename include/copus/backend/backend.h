@@ -15,6 +15,7 @@
 #include <string>
 
 #include "copus/backend/host_copies.h"
+#include "copus/core/attention_task.h"
 #include "copus/core/math.h"
 #include "copus/core/rng.h"
 #include "copus/core/tensor.h"
@@ -45,6 +46,9 @@ struct AttentionOptions {
       dropout;  // element index first + ((b * global_heads + first_head + h) * T + query) * T + key
   std::int64_t first_head = 0;  // global index of local head 0
   std::int64_t global_heads = 0;
+  // u8, what the library's kernels may write to beside their outputs; it holds nothing afterwards.
+  // Kernels that want more are not taken. Empty: the backend's own memory, as much as they want.
+  TensorView workspace = {};
 };
 
 // What a norm may add up before it: x = a + b is written first (x may be a or b).
@@ -81,6 +85,8 @@ class Backend {
   virtual std::unique_ptr<HostCopies> host_copies() = 0;
   // What allocate could still give, in bytes, to all that share the device.
   virtual std::int64_t free_bytes() = 0;
+  // Whose kernels may compute attention here: then a plan of its memory has their workspace.
+  virtual AttentionLibrary attention_library() const { return AttentionLibrary::none; }
 
   // ---- matrix products
   // ---------------------------------------------------------------------------- a, b, out: 2-D,

@@ -28,6 +28,10 @@ class TimedBackend final : public Backend {
   // Paused, it only hands on: nothing is booked and nothing waited for.
   void pause() { paused_ = true; }
   void resume() { paused_ = false; }
+  // Seconds so far in the calls that return only when the device has done what it was given:
+  // synchronize, upload, download and the operations that give a number. Paused, too. What is left
+  // of a step's time the host needs to issue its work.
+  double waited_seconds() const { return waited_seconds_; }
 
   std::string name() const override { return inner_.name(); }
   std::byte* allocate(std::int64_t bytes) override { return inner_.allocate(bytes); }
@@ -38,10 +42,11 @@ class TimedBackend final : public Backend {
   void copy(TensorView out, const TensorView& x) override;
   void upload(TensorView out, const void* host) override;
   void download(void* host, const TensorView& x) override;
-  void synchronize() override { inner_.synchronize(); }
+  void synchronize() override;
   bool on_host() const override { return inner_.on_host(); }
   std::unique_ptr<HostCopies> host_copies() override { return inner_.host_copies(); }
   std::int64_t free_bytes() override { return inner_.free_bytes(); }
+  AttentionLibrary attention_library() const override { return inner_.attention_library(); }
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
   void column_sum(TensorView d_bias, const TensorView& d_out) override;
@@ -100,8 +105,13 @@ class TimedBackend final : public Backend {
   template <class Body>
   auto timed(const char* part, double flops, double bytes, Body&& body);
 
+  // Runs `body` as one that waits.
+  template <class Body>
+  auto waiting(Body&& body);
+
   Backend& inner_;
   bool paused_ = false;
+  double waited_seconds_ = 0.0;
   std::map<std::string, PartTotals> parts_;
 };
 

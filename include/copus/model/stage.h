@@ -37,7 +37,8 @@ struct StageSetup {
   std::uint64_t seed = 0;  // keys dropout
   StageUse use = StageUse::train;
   Recompute recompute = Recompute::none;
-  Precision precision = Precision::fp32;  // of `weights` and of the activations
+  Precision precision = Precision::fp32;              // of `weights` and of the activations
+  AttentionLibrary library = AttentionLibrary::none;  // whose workspace the arena has room for
 };
 
 class Stage {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "copus/core/attention_task.h"
 #include "copus/core/config.h"
 #include "copus/core/dtype.h"
 #include "copus/parallel/layout.h"
@@ -59,10 +60,21 @@ enum class Scratch : std::uint8_t {
   d_att,    // as att
   d_gate_up,  // as gate_up
   d_ffn,      // (N, F)
+  attention,  // u8: what attention_workspace_bytes is more than d_gate_up and d_ffn, which are dead
+              // while attention computes: all three are its workspace
   count
 };
 std::vector<TensorSpec> scratch_tensors(const ModelConfig& model, const Layout& layout,
-                                        std::int64_t micro, Precision precision);
+                                        std::int64_t micro, Precision precision,
+                                        AttentionLibrary library = AttentionLibrary::none);
+
+// The attention of a model's layers, as the choice of its kernel looks at it.
+AttentionTask attention_task(const ModelConfig& model, Precision precision);
+// What the device's library may write beside attention's outputs; 0 where our own kernels compute
+// it, which want next to nothing.
+std::int64_t attention_workspace_bytes(const ModelConfig& model, const Layout& layout,
+                                       std::int64_t micro, Precision precision,
+                                       AttentionLibrary library);
 
 // First and last stage only.
 enum class Head : std::uint8_t {
@@ -71,7 +83,7 @@ enum class Head : std::uint8_t {
   final_rstd,  // (N)
   x_final,     // (R, C) output of the last block
   d_final,     // (N, C)
-  logits,      // (head_rows, V padded, local); their gradient lies over them
+  logits,  // (head_rows, V padded, local) in rows of whole 256 bytes; their gradient lies over them
   row_max,
   row_sum,
   target_logit,

@@ -22,6 +22,8 @@ struct MemorySegment {
 //   saved          activations of the live micro-batches (live_peak)
 //   recompute      what one layer saves beyond what is kept, made again in backward
 //   scratch        shared by all layers
+//   attention      what the workspace of the device's attention library needs beyond the part of
+//                  scratch that it lies over (Scratch::attention); 0 where our own kernels compute
 //   head           final norm, logits and loss of one micro-batch, last stage
 //   batch          ids on the first and targets on the last stage, of one micro-batch
 //   communication  messages between stages that have no other place: an output and an input on
@@ -39,11 +41,13 @@ struct MemoryPlan {
   std::int64_t bytes(std::string_view segment) const;
 };
 
-// `accumulation`: micro-batches of a step on one data-parallel rank. The library workspaces and
-// transport buffers that a device adds are not in here.
+// `accumulation`: micro-batches of a step on one data-parallel rank. `library`: the device's. The
+// matrix library's workspace, partial sums and transport buffers that a device adds are not in
+// here.
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank, bool noise_scale = false);
+                       int pp_rank, bool noise_scale = false,
+                       AttentionLibrary library = AttentionLibrary::none);
 
 // Elements of the two parts of noise_scale.
 struct NoiseScaleBuffers {
@@ -61,7 +65,8 @@ StageElements stage_elements(const ModelConfig& model, const Layout& layout, int
 // The same plan, for a caller that asks for many of them.
 MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                        std::int64_t accumulation, Precision precision, Recompute recompute,
-                       int pp_rank, const StageElements& elements, bool noise_scale);
+                       int pp_rank, const StageElements& elements, bool noise_scale,
+                       AttentionLibrary library = AttentionLibrary::none);
 
 // The stage that needs most (the first of equals): its rank and plan.
 struct StageMemory {
@@ -70,11 +75,12 @@ struct StageMemory {
 };
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
-                        bool noise_scale = false);
+                        bool noise_scale = false,
+                        AttentionLibrary library = AttentionLibrary::none);
 StageMemory worst_stage(const ModelConfig& model, const Layout& layout, std::int64_t micro,
                         std::int64_t accumulation, Precision precision, Recompute recompute,
                         const std::vector<StageElements>& elements,  // by stage
-                        bool noise_scale);
+                        bool noise_scale, AttentionLibrary library = AttentionLibrary::none);
 
 // Whether a layer's tensor is kept from forward to backward, or made again: none keeps all,
 // selective makes attention's output again from qkv, full keeps the block's input alone.

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "copus/core/attention_task.h"
 #include "copus/core/config.h"
 
 namespace copus {
@@ -40,6 +41,8 @@ struct Hardware {
   double half_size = 0.0;
   // Shares of the matrix peak that flash attention reaches; the masked half is not counted.
   double attention_forward = 0.5, attention_backward = 0.5;
+  // Attention of bf16 goes by cuDNN, whose workspace is part of a stage's memory.
+  bool cudnn = false;
 
   double memory_bytes_per_second = 0.0;  // streaming, read plus written
   std::int64_t memory_bytes = 0;
@@ -66,6 +69,9 @@ struct Hardware {
 
   const MatrixRate& matrix(Precision precision) const {
     return precision == Precision::bf16 ? bf16 : fp32;
+  }
+  AttentionLibrary attention_library() const {
+    return cudnn ? AttentionLibrary::cudnn : AttentionLibrary::none;
   }
   std::int64_t usable_bytes() const { return memory_bytes - reserved_bytes; }
   bool operator==(const Hardware&) const = default;

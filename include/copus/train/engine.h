@@ -21,7 +21,7 @@ bool measures_noise_scale(const Config& config);
 // The memory of one rank of `layout` in any step of the run, as the planner prices it and the
 // engine's arena is cut.
 MemoryPlan engine_memory(const Config& config, const Layout& layout, std::int64_t micro,
-                         int pp_rank);
+                         int pp_rank, AttentionLibrary library);
 
 class Engine {
  public:

@@ -27,12 +27,18 @@ class Optimizer {
               std::int64_t tokens, double norm, const StepScalars& step) const;
 
  private:
-  // Neighbouring elements that share weight decay, or its absence, and count once or not.
+  // Neighbouring elements that share weight decay, or its absence.
   struct Range {
     std::int64_t flat = 0, state = 0, size = 0;
-    bool decays = false, counted = false;
+    bool decays = false;
+  };
+  // Neighbouring elements whose squares count on this rank. As few as can be: on a GPU each sum is
+  // waited for.
+  struct Stretch {
+    std::int64_t flat = 0, size = 0;
   };
   std::vector<Range> ranges_;
+  std::vector<Stretch> counted_;
   OptimizerConfig config_;
   Backend& backend_;
 };

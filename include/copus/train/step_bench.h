@@ -45,6 +45,10 @@ struct StepBench {
   std::int64_t micro = 0;
   double tokens_per_second = 0.0, step_seconds = 0.0;  // medians; of the whole group
   double fastest_seconds = 0.0, slowest_seconds = 0.0;
+  // The host's own part of a step, the median: all that it did not spend in waiting for the device.
+  // Of one rank on a device that works by itself; where it comes near the step's time the device
+  // waits for the host.
+  std::optional<double> issue_seconds;
   // The limits are sums over the layout's ranks, all of which measure at the same time.
   double mfu = 0.0, measured_flops = 0.0, bandwidth = 0.0;
   double peak_flops = 0.0;             // what MFU divides by: listed, or measured_flops

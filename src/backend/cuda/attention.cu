@@ -146,7 +146,7 @@ void CudaBackend::attention(TensorView out, TensorView lse, const TensorView& q,
   if (q.numel() == 0) return;
   if (own_kernel_reason(cuda::task_of(q, options)).empty() &&
       fused_attention_.forward(stream(), {q, k, v, out, lse, options.scale},
-                               [this](std::int64_t bytes) { return scratch(bytes); })) {
+                               attention_room(options))) {
     return;
   }
   sizes.fours = sizes.fours && cuda::heads_in_fours(out);

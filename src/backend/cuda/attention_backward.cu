@@ -235,8 +235,7 @@ void CudaBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView 
   if (q.numel() == 0) return;
   if (own_kernel_reason(cuda::task_of(q, options)).empty() &&
       fused_attention_.backward(stream(), {q, k, v, out, lse, options.scale},
-                                {d_q, d_k, d_v, d_out},
-                                [this](std::int64_t bytes) { return scratch(bytes); })) {
+                                {d_q, d_k, d_v, d_out}, attention_room(options))) {
     return;
   }
   sizes.fours = sizes.fours && cuda::heads_in_fours(d_q) && cuda::heads_in_fours(d_k) &&

@@ -36,6 +36,7 @@ class CudaBackend final : public Backend {
   bool on_host() const override { return false; }
   std::unique_ptr<HostCopies> host_copies() override;
   std::int64_t free_bytes() override;
+  AttentionLibrary attention_library() const override;
 
   void matmul(TensorView out, const TensorView& a, const TensorView& b,
               const MatmulOptions& options, const TensorView& bias) override;
@@ -98,6 +99,8 @@ class CudaBackend final : public Backend {
  private:
   // At least `bytes` of device memory, kept between calls; valid until the next call of scratch.
   std::byte* scratch(std::int64_t bytes);
+  // Where attention's library may write: what the options give, or scratch.
+  cuda::AttentionRoom attention_room(const AttentionOptions& options);
   // A number that a kernel left in device memory, once it is there.
   template <class T>
   T fetch(const T* value);

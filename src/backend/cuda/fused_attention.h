@@ -21,19 +21,23 @@ struct AttentionGradients {
   TensorView d_q, d_k, d_v, d_out;
 };
 
+// Where the kernels may write beside their outputs.
+struct AttentionRoom {
+  std::int64_t most = 0;  // bytes
+  // So many of them, 256-byte aligned, valid until the operation that asks has been queued.
+  std::function<std::byte*(std::int64_t bytes)> take;
+};
+
 class FusedAttention {
  public:
-  // Device memory of at least so many bytes, valid until the operation that asks has been queued.
-  using Workspace = std::function<std::byte*(std::int64_t bytes)>;
-
   FusedAttention();
   ~FusedAttention();
 
   // Enqueue it and return true; or false where addresses are not what the kernels take, or where
-  // cuDNN has no plan for the sizes, which is said once.
-  bool forward(cudaStream_t stream, const AttentionTensors& a, const Workspace& workspace);
+  // cuDNN has no plan for the sizes that the room is enough for, which is said once.
+  bool forward(cudaStream_t stream, const AttentionTensors& a, const AttentionRoom& room);
   bool backward(cudaStream_t stream, const AttentionTensors& a, const AttentionGradients& d,
-                const Workspace& workspace);
+                const AttentionRoom& room);
 
  private:
   struct State;

@@ -123,6 +123,10 @@ Preference preference_of(const Product& p) {
   CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&raw));
   Preference preference(raw);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  // Parts of a sum that are added up in the output's type would be rounded to bf16 on the way.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      p.out_type == DType::bf16 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                : CUBLASLT_REDUCTION_SCHEME_MASK);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(p.out));
@@ -138,9 +142,10 @@ bool choose(cublasLtHandle_t handle, const Product& p, Plan& plan) {
   cublasStatus_t const status = cublasLtMatmulAlgoGetHeuristic(
       handle, plan.description.get(), plan.first.get(), plan.second.get(), plan.out.get(),
       plan.out.get(), preference.get(), 1, &result, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0)) {
-    return false;
-  }
+  // Types that the epilogue does not take together are an invalid value to it.
+  bool const refused = status == CUBLAS_STATUS_NOT_SUPPORTED ||
+                       (plan.adds_bias && status == CUBLAS_STATUS_INVALID_VALUE);
+  if (refused || (status == CUBLAS_STATUS_SUCCESS && found == 0)) return false;
   CUBLAS_CHECK(status);
   CUBLAS_CHECK(result.state);
   plan.algorithm = result.algo;
@@ -155,7 +160,7 @@ Plan make_plan(cublasLtHandle_t handle, const Product& p) {
   plan.adds_bias = p.bias != nullptr;
   plan.description = describe(p, plan.adds_bias);
   if (choose(handle, p, plan)) return plan;
-  // The epilogue knows fewer shapes than the product: there the bias follows in a pass of its own.
+  // The epilogue knows fewer shapes than the product: there the output begins as its bias.
   if (plan.adds_bias) {
     plan.adds_bias = false;
     plan.description = describe(p, false);
@@ -198,14 +203,14 @@ void Gemm::run(cudaStream_t stream, const Product& p) {
   if (plan.adds_bias) {
     set(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
-  float const alpha = 1.0f, beta = p.accumulate ? 1.0f : 0.0f;
+  // Before the product, not behind it: the sum of all is rounded once.
+  bool const bias_first = p.bias != nullptr && !plan.adds_bias;
+  if (bias_first) add_bias(stream, p, p.accumulate);
+  float const alpha = 1.0f, beta = p.accumulate || bias_first ? 1.0f : 0.0f;
   CUBLAS_CHECK(cublasLtMatmul(handle, plan.description.get(), &alpha, p.b, plan.first.get(), p.a,
                               plan.second.get(), &beta, p.out, plan.out.get(), p.out,
                               plan.out.get(), &plan.algorithm, state_->workspace, kWorkspace,
                               stream));
-  if (p.bias != nullptr && !plan.adds_bias) {
-    add_bias(stream, p, true);
-  }
 }
 
 }  // namespace copus::cuda

@@ -125,9 +125,12 @@ inline unsigned grid_of(std::int64_t n, std::int64_t most = 65535) {
   return static_cast<unsigned>(n < 1 ? 1 : (n < most ? n : most));
 }
 
-// Shared memory beyond 48 KiB has to be asked for.
+// Shared memory beyond 48 KiB, a kernel's static one included, has to be asked for. Less is never
+// asked for: ranks that share a process would lower the limit under each other's launches.
 template <class Kernel>
 void allow_shared(Kernel kernel, std::int64_t bytes) {
+  constexpr std::int64_t kSurelyGiven = 40 << 10;
+  if (bytes <= kSurelyGiven) return;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(bytes)));
 }

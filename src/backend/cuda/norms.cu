@@ -103,7 +103,8 @@ struct NormBackward {
 // sums need no exchange: they lie in shared memory, each column one thread's.
 template <class T, bool kCentred, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) norm_backward_kernel(NormBackward<T> a) {
-  extern __shared__ float sums[];
+  extern __shared__ float4 shared[];  // aligned for the widest access
+  auto* const sums = reinterpret_cast<float*>(shared);
   __shared__ float warps[2][kThreads / kWarp];
   int const C = static_cast<int>(a.x.width), begin = static_cast<int>(threadIdx.x) * kWidth;
   constexpr int kStep = kThreads * kWidth, kKinds = kCentred ? 2 : 1;

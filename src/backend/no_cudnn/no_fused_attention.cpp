@@ -18,11 +18,11 @@ struct FusedAttention::State {};
 FusedAttention::FusedAttention() = default;
 FusedAttention::~FusedAttention() = default;
 
-bool FusedAttention::forward(cudaStream_t, const AttentionTensors&, const Workspace&) {
+bool FusedAttention::forward(cudaStream_t, const AttentionTensors&, const AttentionRoom&) {
   return false;
 }
 bool FusedAttention::backward(cudaStream_t, const AttentionTensors&, const AttentionGradients&,
-                              const Workspace&) {
+                              const AttentionRoom&) {
   return false;
 }
 

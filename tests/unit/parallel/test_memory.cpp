@@ -193,6 +193,53 @@ TEST_CASE("one micro-batch in flight is enough when there is only one") {
   CHECK(plan_of(model, layout, 3, 8).bytes("saved") == 4 * layer_bytes(model));
 }
 
+TEST_CASE("rows of logits begin where matrix libraries want them, also of an odd vocabulary") {
+  for (std::int64_t const vocab : {257, 50257, 128256}) {
+    ModelConfig const model = model_of(Family::llama, 2, 64, 8, 2, 32, vocab, true);
+    for (int tp : {1, 2}) {
+      Layout const layout{1, tp, 1, 1, 0};
+      std::int64_t const width =
+          head_tensors(model, layout, 2, Precision::bf16)[static_cast<std::size_t>(Head::logits)]
+              .size[1];
+      CHECK(width % 64 == 0);
+      CHECK(width >= padded_vocab(model, layout) / tp);
+      CHECK(width < padded_vocab(model, layout) / tp + 64);
+    }
+  }
+}
+
+TEST_CASE("a library's workspace for attention lies over the feed-forward's gradients") {
+  ModelConfig model = model_of(Family::llama, 4, 64, 8, 2, 32, 257, false);
+  Layout const layout{1, 2, 1, 1, 0};
+  auto const plan = [&](Precision precision, AttentionLibrary library) {
+    return memory_plan(model, layout, 2, 1, precision, Recompute::none, 0, false, library);
+  };
+  auto const size = [&](Scratch tensor, AttentionLibrary library) {
+    return scratch_tensors(model, layout, 2, Precision::bf16,
+                           library)[static_cast<std::size_t>(tensor)]
+        .bytes();
+  };
+  // 4 of the 8 heads and 1 of the 2 kv heads are a rank's.
+  std::int64_t const workspace = fused_attention_bytes({2, 4, 1, model.seq_len, model.head_dim()});
+  CHECK(attention_workspace_bytes(model, layout, 2, Precision::bf16, AttentionLibrary::cudnn) ==
+        workspace);
+  MemoryPlan const without = plan(Precision::bf16, AttentionLibrary::none),
+                   with = plan(Precision::bf16, AttentionLibrary::cudnn);
+  std::int64_t const under = size(Scratch::d_gate_up, AttentionLibrary::none) +
+                             size(Scratch::d_ffn, AttentionLibrary::none);
+  CHECK(without.bytes("attention") == 0);
+  CHECK(with.bytes("attention") == rounded(workspace - under));
+  CHECK(with.bytes("scratch") == without.bytes("scratch"));
+  CHECK(with.total() == without.total() + with.bytes("attention"));
+  // Where those gradients are the larger, nothing is added; nor where the library is not taken.
+  CHECK(plan(Precision::fp32, AttentionLibrary::cudnn).bytes("attention") == 0);
+  model.dropout = 0.1;
+  CHECK(plan(Precision::bf16, AttentionLibrary::cudnn).bytes("attention") == 0);
+  model.dropout = 0.0;
+  model.ffn = 1 << 16;
+  CHECK(plan(Precision::bf16, AttentionLibrary::cudnn).bytes("attention") == 0);
+}
+
 TEST_CASE("E13: accumulating more micro-batches keeps no more activations") {
   for (const ModelConfig& model : small_models()) {
     MemoryPlan const one = memory_plan(model, Layout{}, 2, 1, Precision::fp32, Recompute::none, 0);

@@ -3,10 +3,12 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "copus/comm/staged.h"
 #include "copus/core/error.h"
 #include "copus/parallel/params.h"
 #include "copus/train/step_bench.h"
 #include "copus/train/switch_bench.h"
+#include "support/far_backend.h"
 #include "train/saved_step.h"
 
 using namespace copus;
@@ -60,6 +62,23 @@ TEST_CASE("a step's parts add up to it, and its dp group has sent what an all-re
   for (const Bucket& bucket : flat_layout(config.model, layout, 0, 0).buckets)
     gradient += bucket.size;
   CHECK(bench.groups[0].traffic.bus_bytes == 4 * gradient);
+}
+
+TEST_CASE("the host's own part of a step is told of one rank on a device beside it") {
+  auto const issue = [](int ranks, const Layout& layout, bool far) {
+    return on_ranks<StepBench>(ranks, [&](Communicator& world, Backend& backend) {
+      test::FarBackend there;
+      Backend& device = far ? static_cast<Backend&>(there) : backend;
+      auto const staged = stage_through_host(world, device);
+      return bench_step(small(), *staged, layout, device, 3);
+    });
+  };
+  StepBench const bench = issue(1, {}, true);
+  REQUIRE(bench.issue_seconds.has_value());
+  CHECK(*bench.issue_seconds > 0.0);
+  CHECK(*bench.issue_seconds < bench.slowest_seconds);
+  CHECK_FALSE(issue(1, {}, false).issue_seconds.has_value());
+  CHECK_FALSE(issue(2, {.dp = 2}, true).issue_seconds.has_value());
 }
 
 TEST_CASE("a step is measured in any layout, with ranks left over, and names its groups") {

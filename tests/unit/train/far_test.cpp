@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <mutex>
 
+#include "copus/core/config_io.h"
+#include "copus/core/error.h"
 #include "copus/train/evaluator.h"
 #include "copus/train/generator.h"
 #include "support/far_backend.h"
@@ -77,9 +79,45 @@ TEST_CASE("every way to cut a model trains on far memory with the CPU's numbers,
   compare("qwen2", {{1, 8, 1, 1, 0}}, Precision::fp32);  // kv heads on several ranks
 }
 
+TEST_CASE("the workspace of attention lies over nothing that a step still needs", "[far]") {
+  for (const char* name : {"llama-gqa", "qwen2"}) {
+    Reference const reference(name);
+    for (const Layout& layout :
+         std::vector<Layout>{{1, 1, 1}, {1, 2, 2, 1, 0, true}, {2, 1, 2, 1, 1}, {1, 1, 2, 1, 0}}) {
+      for (Recompute const recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        Config config = reference.config(1);
+        config.train.precision = Precision::bf16;
+        config.parallel.recompute = recompute;
+        std::vector<double> seen[2];
+        int which = 0;
+        for (const MakeBackend& make : {MakeBackend(far), MakeBackend(test::one_thread)}) {
+          std::vector<double>& numbers = seen[which++];
+          run_ranks(layout.world(), [&](int rank, Communicator& world) {
+            auto const backend = make();
+            auto const ranks = stage_through_host(world, *backend);
+            Trainer trainer(config, *ranks, layout, 1, *backend);
+            trainer.read_weights(HfModel(reference.directory, config.model));
+            for (int s = 0; s < 2; ++s) {
+              StepRecord const record = trainer.step(test::samples_of(reference), 8);
+              if (rank == 0) numbers.insert(numbers.end(), {record.loss, record.grad_norm});
+            }
+            auto const* const far_memory = dynamic_cast<const FarBackend*>(backend.get());
+            if (far_memory == nullptr || far_memory->spoiled() > 0) return;
+            throw InternalError("no workspace was cut");
+          });
+        }
+        CAPTURE(name, to_string(layout), name_of(recompute));
+        CHECK(seen[0] == seen[1]);
+      }
+    }
+  }
+}
+
 TEST_CASE("a ring of switches on far memory moves, proves and keeps the state", "[far][switch]") {
   for (const char* name : test::kReferenceNames)
     compare(name, test::ring_of_layouts(), Precision::fp32);
+  // Engines side by side, both with a workspace for attention.
+  compare("llama-gqa", test::ring_of_layouts(), Precision::bf16);
 }
 
 TEST_CASE("the noise scale is measured on far memory as on the CPU", "[far][noise]") {

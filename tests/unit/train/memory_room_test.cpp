@@ -20,7 +20,13 @@ Config gpt2(std::int64_t batch, std::int64_t micro) {
 }
 
 std::int64_t needed(const Config& config, const Layout& layout, std::int64_t micro) {
-  return engine_memory(config, layout, micro, 0).total() + kDeviceReserveBytes;
+  return engine_memory(config, layout, micro, 0, AttentionLibrary::none).total() +
+         kDeviceReserveBytes;
+}
+
+std::string problem_of(const Config& config, const Layout& layout, std::int64_t micro, int rank,
+                       std::int64_t free_bytes) {
+  return memory_problem(config, layout, micro, rank, free_bytes, AttentionLibrary::none);
 }
 
 bool says(const std::string& text, const std::string& part) {
@@ -32,8 +38,8 @@ bool says(const std::string& text, const std::string& part) {
 TEST_CASE("a run that fits to the byte is let through, one byte less is not") {
   Config const config = gpt2(8, 8);
   std::int64_t const bytes = needed(config, {}, 8);
-  CHECK(memory_problem(config, {}, 8, 0, bytes) == "");
-  std::string const problem = memory_problem(config, {}, 8, 0, bytes - 1);
+  CHECK(problem_of(config, {}, 8, 0, bytes) == "");
+  std::string const problem = problem_of(config, {}, 8, 0, bytes - 1);
   CHECK(says(problem, "batch.micro: 8: a rank needs "));
   CHECK(says(problem, "Memory (planned, reserved once)"));
   CHECK(says(problem, "adam_m"));
@@ -41,14 +47,14 @@ TEST_CASE("a run that fits to the byte is let through, one byte less is not") {
 
 TEST_CASE("what would fit is the largest micro-batch, and as little recomputation as that takes") {
   Config const config = gpt2(8, 8);
-  CHECK(says(memory_problem(config, {}, 8, 0, needed(config, {}, 4)), "batch.micro 4 fits"));
-  CHECK(says(memory_problem(config, {}, 8, 0, needed(config, {}, 1)), "batch.micro 1 fits"));
+  CHECK(says(problem_of(config, {}, 8, 0, needed(config, {}, 4)), "batch.micro 4 fits"));
+  CHECK(says(problem_of(config, {}, 8, 0, needed(config, {}, 1)), "batch.micro 1 fits"));
   Config full = config;
   full.parallel.recompute = Recompute::full;
   std::int64_t const least = needed(full, {}, 1);
-  CHECK(says(memory_problem(config, {}, 8, 0, least),
+  CHECK(says(problem_of(config, {}, 8, 0, least),
              "batch.micro 1 with parallel.recompute \"full\" fits"));
-  CHECK(says(memory_problem(config, {}, 8, 0, least - 1), "more ranks are needed"));
+  CHECK(says(problem_of(config, {}, 8, 0, least - 1), "more ranks are needed"));
 }
 
 TEST_CASE("ZeRO-1 is offered where the optimizer's share is what does not fit") {
@@ -58,9 +64,26 @@ TEST_CASE("ZeRO-1 is offered where the optimizer's share is what does not fit") 
   full.parallel.recompute = Recompute::full;
   std::int64_t const bytes = needed(full, cut, 1);
   REQUIRE(bytes < needed(full, plain, 1));
-  CHECK(says(memory_problem(config, plain, 1, 0, bytes), "parallel.zero 1"));
+  CHECK(says(problem_of(config, plain, 1, 0, bytes), "parallel.zero 1"));
 }
 
 TEST_CASE("a rank that idles needs nothing") {
-  CHECK(memory_problem(gpt2(8, 8), {}, 8, 1, 0) == "");
+  CHECK(problem_of(gpt2(8, 8), {}, 8, 1, 0) == "");
+}
+
+TEST_CASE("the workspace of the device's attention library is part of what has to fit") {
+  Config config = gpt2(8, 8);
+  config.train.precision = Precision::bf16;
+  auto const total = [&](AttentionLibrary library) {
+    return engine_memory(config, {}, 8, 0, library).total() + kDeviceReserveBytes;
+  };
+  std::int64_t const with = total(AttentionLibrary::cudnn), without = total(AttentionLibrary::none);
+  REQUIRE(with > without);
+  CHECK(memory_problem(config, {}, 8, 0, with, AttentionLibrary::cudnn) == "");
+  std::string const problem = memory_problem(config, {}, 8, 0, without, AttentionLibrary::cudnn);
+  CHECK(says(problem, "  attention "));
+  CHECK(says(problem, "batch.micro 4 fits"));
+  // fp32 does not go by the library.
+  config.train.precision = Precision::fp32;
+  CHECK(total(AttentionLibrary::cudnn) == total(AttentionLibrary::none));
 }

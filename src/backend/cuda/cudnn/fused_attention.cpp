@@ -39,18 +39,21 @@ cudnn::Shape shape_of(const TensorView& x) {
 }
 
 // The kernels read 16 bytes at a time.
+bool aligned(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
+}
 bool aligned(const TensorView& x) {
   auto const eights = [&](int dim) {
     auto const d = static_cast<std::size_t>(dim);
     return x.size[d] <= 1 || x.stride[d] % 8 == 0;
   };
-  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && eights(0) && eights(1) && eights(2);
+  return aligned(x.data) && eights(0) && eights(1) && eights(2);
 }
 
-// What a plan depends on: sizes and strides of every operand, and the scale.
+// What a plan depends on: sizes and strides of every operand, the scale, and the room.
 using Key = std::vector<std::int64_t>;
-Key key_of(std::initializer_list<TensorView> views, float scale) {
-  Key key{static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(scale))};
+Key key_of(std::initializer_list<TensorView> views, float scale, std::int64_t most) {
+  Key key{static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(scale)), most};
   for (const TensorView& view : views) {
     cudnn::Shape const shape = shape_of(view);
     key.insert(key.end(), shape.size.begin(), shape.size.end());
@@ -83,14 +86,16 @@ struct FusedAttention::State {
     device = cudnn::this_device();
   }
 
+  // `most`: bytes that the kernels may take beside their operands.
   template <class G, class Make>
-  Planned<G>* find(Plans<G>& plans, Key key, const char* direction, const Make& make) {
+  Planned<G>* find(Plans<G>& plans, Key key, std::int64_t most, const char* direction,
+                   const Make& make) {
     auto const found = plans.find(key);
     if (found != plans.end()) return found->second.get();
     std::unique_ptr<Planned<G>> made;
     try {
       G graph = make();
-      cudnn::Plan plan = graph.graph.plan(device);
+      cudnn::Plan plan = graph.graph.plan(device, most);
       made = std::make_unique<Planned<G>>(Planned<G>{std::move(graph), std::move(plan)});
     } catch (const CudaError& e) {
       standard_error().write(
@@ -109,11 +114,13 @@ FusedAttention::State& FusedAttention::state() {
 }
 
 bool FusedAttention::forward(cudaStream_t stream, const AttentionTensors& a,
-                             const Workspace& workspace) {
+                             const AttentionRoom& room) {
   for (const TensorView& view : {a.q, a.k, a.v, a.out})
     if (!aligned(view)) return false;
+  if (!aligned(a.lse.data)) return false;
   auto* const planned = state().find<cudnn::ForwardGraph>(
-      state_->forward, key_of({a.q, a.k, a.v, a.out}, a.scale), "forward", [&] {
+      state_->forward, key_of({a.q, a.k, a.v, a.out}, a.scale, room.most), room.most, "forward",
+      [&] {
         return cudnn::ForwardGraph(
             {shape_of(a.q), shape_of(a.k), shape_of(a.v), shape_of(a.out), a.scale});
       });
@@ -123,26 +130,27 @@ bool FusedAttention::forward(cudaStream_t stream, const AttentionTensors& a,
   g.graph.run(
       state_->handle.get(), planned->plan,
       {{g.q, a.q.data}, {g.k, a.k.data}, {g.v, a.v.data}, {g.out, a.out.data}, {g.lse, a.lse.data}},
-      workspace(planned->plan.workspace_bytes));
+      room.take(planned->plan.workspace_bytes));
   return true;
 }
 
 bool FusedAttention::backward(cudaStream_t stream, const AttentionTensors& a,
-                              const AttentionGradients& d, const Workspace& workspace) {
+                              const AttentionGradients& d, const AttentionRoom& room) {
   for (const TensorView& view : {a.q, a.k, a.v, a.out, d.d_q, d.d_k, d.d_v, d.d_out})
     if (!aligned(view)) return false;
+  if (!aligned(a.lse.data)) return false;
+  // The rows' dot products, then what the kernels want, each 256-byte aligned.
+  std::int64_t const dots = (a.lse.bytes() + 255) / 256 * 256, most = room.most - dots;
   auto* const planned = state().find<cudnn::BackwardGraph>(
-      state_->backward, key_of({a.q, a.k, a.v, a.out, d.d_q, d.d_k, d.d_v, d.d_out}, a.scale),
-      "backward", [&] {
+      state_->backward, key_of({a.q, a.k, a.v, a.out, d.d_q, d.d_k, d.d_v, d.d_out}, a.scale, most),
+      most, "backward", [&] {
         return cudnn::BackwardGraph(
             {shape_of(a.q), shape_of(a.k), shape_of(a.v), shape_of(a.out), a.scale},
             {shape_of(d.d_q), shape_of(d.d_k), shape_of(d.d_v), shape_of(d.d_out)});
       });
   if (planned == nullptr) return false;
   cudnn::BackwardGraph& g = planned->graph;
-  // The rows' dot products, then what the kernels want, each 256-byte aligned.
-  std::int64_t const dots = (a.lse.bytes() + 255) / 256 * 256;
-  std::byte* const room = workspace(dots + planned->plan.workspace_bytes);
+  std::byte* const place = room.take(dots + planned->plan.workspace_bytes);
   CUDNN_CHECK(cudnnSetStream(state_->handle.get(), stream));
   g.graph.run(state_->handle.get(), planned->plan,
               {{g.q, a.q.data},
@@ -154,8 +162,8 @@ bool FusedAttention::backward(cudaStream_t stream, const AttentionTensors& a,
                {g.d_q, d.d_q.data},
                {g.d_k, d.d_k.data},
                {g.d_v, d.d_v.data},
-               {g.along, room}},
-              room + dots);
+               {g.along, place}},
+              place + dots);
   return true;
 }
 

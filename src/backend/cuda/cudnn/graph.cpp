@@ -289,7 +289,7 @@ std::vector<Engine> Graph::engines(const Descriptor& device) const {
   return engines;
 }
 
-Plan Graph::plan(const Descriptor& device) const {
+Plan Graph::plan(const Descriptor& device, std::int64_t most) const {
   std::string words = "none of its engines takes the graph";
   for (const Engine& engine : engines(device)) {
     if (engine.varies) {
@@ -299,14 +299,17 @@ Plan Graph::plan(const Descriptor& device) const {
     Plan plan{create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)};
     set(plan.descriptor, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine.configuration);
     set(plan.descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
-    if (cudnnBackendFinalize(plan.descriptor.get()) == CUDNN_STATUS_SUCCESS) {
-      plan.workspace_bytes = get<std::int64_t>(
-          plan.descriptor, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
-      return plan;
+    if (cudnnBackendFinalize(plan.descriptor.get()) != CUDNN_STATUS_SUCCESS) {
+      char last[512] = {};
+      cudnnGetLastErrorString(last, sizeof last);
+      words = last;
+      continue;
     }
-    char last[512] = {};
-    cudnnGetLastErrorString(last, sizeof last);
-    words = last;
+    plan.workspace_bytes = get<std::int64_t>(
+        plan.descriptor, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64);
+    if (plan.workspace_bytes <= most) return plan;
+    words = fmt::format("its engine wants {} bytes beside the operands, {} are planned",
+                        plan.workspace_bytes, most);
   }
   throw CudaError("cuDNN has no plan: " + words);
 }

@@ -96,9 +96,9 @@ class Graph {
 
   // In cuDNN's order of speed.
   std::vector<Engine> engines(const Descriptor& device) const;
-  // The first that gives the same bits each time, compiled. Throws CudaError where cuDNN has none,
-  // with its words.
-  Plan plan(const Descriptor& device) const;
+  // The first that gives the same bits each time and wants no more than `most` bytes beside its
+  // operands, compiled. Throws CudaError where cuDNN has none, with its words.
+  Plan plan(const Descriptor& device, std::int64_t most) const;
   // Starts it on the handle's stream. `addresses`: of every tensor() of the graph.
   void run(cudnnHandle_t handle, const Plan& plan,
            std::initializer_list<std::pair<Ref, void*>> addresses, void* workspace);
