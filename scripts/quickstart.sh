@@ -100,7 +100,7 @@ Try next, in $root:
   build/copus train configs/quickstart.json --run-dir runs/wider --set model.hidden=384 --set model.ffn=1024
   build/copus train configs/quickstart.json --run-dir $run --resume --set train.tokens=2M  # goes on, now as one rank
   build/copus train configs/quickstart.json --run-dir runs/moving --ranks 4 --set parallel.dp=4 --set adapt.script='[{"step": 50, "dp": 2, "tp": 2}]'
-  build/copus train configs/quickstart.json --run-dir runs/adaptive --ranks 2 --set adapt.mode=act --set batch.min=8 --set batch.max=64 --set adapt.interval_steps=25
+  build/copus train configs/quickstart.json --run-dir runs/adaptive --ranks 2 --set adapt.mode=act --set batch.micro=auto --set batch.min=8 --set batch.max=64 --set adapt.interval_steps=25
   build/copus inspect $run
   build/copus prepare --tokenizer bytes --val-fraction 0.05 --out data/mine MY_FILE.txt    # your own text
   build/copus bench step --model gpt2-124m --batch 4 --seq-len 256                         # how fast is this machine?

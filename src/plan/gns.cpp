@@ -31,6 +31,27 @@ void join(AverageNoise& noise, double product, double own, double gain, double u
   noise.factor = (1.0 - gain) * (1.0 - gain) * noise.factor + gain * gain * own;
 }
 
+// How large estimates from a batch of so many sequences scatter, up to a constant: the noise left
+// in the norms, and for |G|^2 the mean gradient's own share.
+struct Scatter {
+  double trace = 0.0, signal = 0.0;
+};
+
+Scatter scatter_of(const GnsHistory& h, double sequences) {
+  double const trace = std::max(0.0, h.trace);
+  return {trace, trace / sequences + std::max(0.0, h.signal)};
+}
+
+// Earlier scatter as it would be at today's averages: gradients shrink by orders of magnitude in a
+// run's first steps, and what they scattered then is not what they scatter now.
+void rescale(GnsHistory& h, const Scatter& before, const Scatter& now) {
+  auto const ratio = [](double was, double is) { return was > 0.0 && is > 0.0 ? is / was : 1.0; };
+  double const trace = ratio(before.trace, now.trace), signal = ratio(before.signal, now.signal);
+  h.trace_noise.unit *= trace * trace;
+  h.signal_noise.unit *= signal * signal;
+  h.covariance.unit *= trace * signal;
+}
+
 double variance_of(const AverageNoise& noise) {
   return noise.factor * noise.unit;
 }
@@ -86,9 +107,12 @@ std::string_view name_of(GnsState state) {
   return "?";
 }
 
-double half_life_tokens(const GnsConfig& gns, std::int64_t train_tokens) {
-  if (gns.half_life_tokens > 0) return static_cast<double>(gns.half_life_tokens);
-  return std::max(1.0, static_cast<double>(train_tokens) / 50.0);
+double half_life_tokens(const Config& config) {
+  constexpr double kEstimates = 8.0;
+  if (config.gns.half_life_tokens > 0) return static_cast<double>(config.gns.half_life_tokens);
+  double const step = static_cast<double>(config.batch.sequences * config.model.seq_len);
+  return std::max({1.0, static_cast<double>(config.train.tokens) / 50.0,
+                   kEstimates * static_cast<double>(config.gns.every_steps) * step});
 }
 
 GnsEstimator::GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history)
@@ -119,8 +143,10 @@ void GnsEstimator::add(const LineFit& fit, double sequences, std::int64_t tokens
   h.unit_share = grown(h.unit_share, unit_gain);
   h.weight_share = grown(h.weight_share, gain);
 
+  Scatter const before = scatter_of(h, sequences);
   h.trace += gain * off_trace;
   h.signal += gain * off_signal;
+  if (distances > 0.0) rescale(h, before, scatter_of(h, sequences));
   if (fit.residual) h.double_count.add(*fit.residual);
 }
 

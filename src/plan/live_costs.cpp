@@ -6,7 +6,12 @@
 namespace copus {
 namespace {
 
-constexpr double kForget = 1.0 / 256;      // a step's share; long enough to remember another batch
+constexpr double kForget = 1.0 / 256;    // a step's share; long enough to remember another batch
+constexpr double kLevelGain = 1.0 / 12;  // a step's share in the level: a change of pace is
+                                         // followed within some thirty steps
+constexpr double kSettled = 8.0;         // steps after which a shape's line is its own, and what it
+                                         // is off by is the machine's pace
+constexpr double kPull = 0.1;            // as far off as a single step is believed to be
 constexpr double kShareForget = 1.0 / 64;  // the shared factors follow the present
 constexpr double kPriorError = 0.15;       // of a prediction for a shape that has never run
 constexpr double kPriorShapes = 2.0;       // measured shapes that the prior counts as
@@ -91,13 +96,15 @@ void observe(LiveCosts& live, const StepShape& shape, const StepLine& predicted,
     s = &live.shapes.back();
   }
   s->predicted = predicted;
-  double const m = static_cast<double>(micro_batches);
-  double t = seconds;
+  double const m = static_cast<double>(micro_batches), pace = std::exp(live.level);
+  double t = seconds / pace;
   if (s->weight > 0.0) {
     double const expected = line_of(*s).line.seconds(micro_batches);
     t = std::min(t, kLongest * expected);
     double const off = t / expected - 1.0;
     s->residual += std::max(1.0 / (s->weight + 1.0), 1.0 / 64) * (off * off - s->residual);
+    if (s->weight > kSettled)
+      live.level += kLevelGain * std::clamp(std::log(t / expected), -kPull, kPull);
   }
   forget(*s);
   s->weight += 1.0;
@@ -108,7 +115,7 @@ void observe(LiveCosts& live, const StepShape& shape, const StepLine& predicted,
   s->share += 1.0;
   if (beta) {
     s->beta_weight += 1.0;
-    s->beta += std::min(*beta, t / m);  // m of them fit into the step
+    s->beta += std::min(*beta / pace, t / m);  // m of them fit into the step
   }
 }
 
@@ -139,11 +146,11 @@ double unseen_error(const LiveCosts& live) {
 
 LivePrice price(const LiveCosts& live, const StepShape& shape, const StepLine& predicted,
                 std::int64_t micro_batches) {
-  double const unseen = unseen_error(live);
+  double const unseen = unseen_error(live), pace = std::exp(live.level);
   for (const LiveShape& s : live.shapes) {
     if (!(s.shape == shape)) continue;
     auto const [line, split_known] = line_of(s);
-    LivePrice out{line, 0.0, 0.0, true};
+    LivePrice out{{pace * line.alpha, pace * line.beta}, 0.0, 0.0, true};
     double const steps = std::min(s.weight, 64.0);
     out.scale_error = std::max(kLeastError, std::sqrt(s.residual / steps));
     if (!split_known) {
@@ -155,7 +162,10 @@ LivePrice price(const LiveCosts& live, const StepShape& shape, const StepLine& p
     return out;
   }
   StepLine const factor = shared_factors(live, shape.layout);
-  return {{factor.alpha * predicted.alpha, factor.beta * predicted.beta}, unseen, 0.0, false};
+  return {{pace * factor.alpha * predicted.alpha, pace * factor.beta * predicted.beta},
+          unseen,
+          0.0,
+          false};
 }
 
 }  // namespace copus

@@ -75,6 +75,7 @@ std::string memory_text(const PlannerMemory& memory) {
     trend.push_back({p.tokens, p.log_critical_batch});
   }
   return json{{"shapes", shapes},
+              {"level", memory.live.level},
               {"held", held},
               {"trend", trend},
               {"last_change_step", memory.state.last_change_step},
@@ -100,7 +101,11 @@ PlannerMemory parse_memory(const std::string& text, const std::string& name) try
   memory.state.last_change_step = in.at("last_change_step").get<std::int64_t>();
   memory.switch_seconds = at_least_zero(in, name, "switch_seconds");
   memory.micro_seconds = at_least_zero(in, name, "micro_seconds");
-  // Not in files of versions without checks.
+  // These two are not in files of earlier versions.
+  if (in.contains("level")) {
+    memory.live.level = in.at("level").get<double>();
+    require(std::abs(memory.live.level) < 20.0, name + ": level is a logarithm, within 20 of 0");
+  }
   if (in.contains("correction")) memory.correction = at_least_zero(in, name, "correction");
   require(memory.correction > 0.0, name + ": correction is above 0");
   return memory;

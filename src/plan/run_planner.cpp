@@ -142,7 +142,7 @@ Decision RunPlanner::decide(const Moment& now, const Configuration& present, boo
   bool const learned = situation.noise.resolved && !situation.warming_up;
   if (learned) {
     note_noise(memory_.trend, static_cast<double>(now.tokens), situation.noise.critical_batch,
-               half_life_tokens(config_.gns, config_.train.tokens));
+               half_life_tokens(config_));
   }
   PlannerRules rules = rules_;
   rules.calibration *= memory_.correction;

@@ -19,6 +19,9 @@ class Adapter {
   Adapter(const Config& config, const Cluster& cluster, Communicator& world, const RunPlan& first,
           PlannerMemory memory);
 
+  // Whether rank 0 has more than the present configuration to choose from; false on the others.
+  bool has_choice() const { return planner_ && planner_->choices() > 1; }
+
   // What this step is expected to take, in seconds, on rank 0.
   std::optional<double> predicted_seconds(const RunPlan& plan, std::int64_t batch);
   // On every rank, after every step but the first in its layout, which touches new memory.

@@ -7,6 +7,7 @@
 #include "copus/comm/broadcast.h"
 #include "copus/comm/host_names.h"
 #include "copus/comm/vote.h"
+#include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/parallel/flops.h"
 #include "copus/plan/planner_memory.h"
@@ -154,6 +155,15 @@ void Run::start_planner() {
                      {"memory", nlohmann::json::parse(memory_text(memory))}});
   }
   adapter_.emplace(config_, machine, world_, plan_, memory);
+  if (leads() && !adapter_->has_choice()) {
+    log_.warn(
+        fmt::format("adapt.mode {} has nothing to choose from: on {} rank{} only the present "
+                    "batch, micro-batch "
+                    "and layout are possible; give batch.min and batch.max, or leave batch.micro "
+                    "and parallel's "
+                    "keys \"auto\"",
+                    name_of(config_.adapt.mode), world_.size(), world_.size() == 1 ? "" : "s"));
+  }
 }
 
 }  // namespace copus

@@ -213,8 +213,7 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
 }
 
 void Trainer::observe(const StepNorms& norms, StepRecord& record) {
-  GnsEstimator estimator(half_life_tokens(config_.gns, config_.train.tokens),
-                         config_.gns.confidence, state_.counters.gns);
+  GnsEstimator estimator(half_life_tokens(config_), config_.gns.confidence, state_.counters.gns);
   record.gns = estimator.observe(norms, record.tokens);
   state_.counters.gns = estimator.history();
 }

@@ -162,6 +162,21 @@ TEST_CASE("keys that are given leave nothing to try") {
     CHECK(line["reason"].get<std::string>().find("trial") == std::string::npos);
 }
 
+TEST_CASE("a planner that has nothing to choose from says so, and what would give it a choice") {
+  Workspace const here;
+  prepare(here);
+  std::string const given =
+      "train c.json --threads 1 --set batch.micro=2 --set batch.max=8 --set "
+      "train.tokens=1024 --set batch.min=";
+  Outcome const none = here.copus(given + "8 --run-dir none");
+  REQUIRE(none.code == 0);
+  CHECK(none.err.find("adapt.mode act has nothing to choose from") != std::string::npos);
+  CHECK(none.err.find("batch.min") != std::string::npos);
+  Outcome const some = here.copus(given + "4 --run-dir some");
+  REQUIRE(some.code == 0);
+  CHECK(some.err.find("nothing to choose from") == std::string::npos);
+}
+
 TEST_CASE("what the planner has measured goes on in a resumed run, on another world too") {
   Workspace const here;
   prepare(here);

@@ -128,8 +128,8 @@ struct ParallelConfig {  // none: "auto"
 };
 
 struct GnsConfig {
-  std::int64_t every_steps = 16;
-  std::int64_t half_life_tokens = 0;  // 0: 1/50 of train.tokens
+  std::int64_t every_steps = 8;
+  std::int64_t half_life_tokens = 0;  // 0: 1/50 of train.tokens, at least eight estimates
   double confidence = 0.9;
   bool operator==(const GnsConfig&) const = default;
 };

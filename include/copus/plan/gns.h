@@ -58,8 +58,10 @@ struct GnsReading {
   bool double_count = false;  // the norms do not agree on what they count: the pair is wrong
 };
 
-// The half-life that a configuration asks for: 0 stands for 1/50 of the run.
-double half_life_tokens(const GnsConfig& gns, std::int64_t train_tokens);
+// The half-life that a configuration asks for. 0 stands for 1/50 of the run, but at least for eight
+// estimates: over fewer, an average of one run's steps is as uncertain as a single one, and a short
+// run would never know its noise scale.
+double half_life_tokens(const Config& config);
 
 // Averages. An estimate weighs as many sequences as its step had, halved every half-life of tokens,
 // and the sum of weights divides: so the averages are unbiased from the first estimate on, and
@@ -68,13 +70,15 @@ double half_life_tokens(const GnsConfig& gns, std::int64_t train_tokens);
 // Interval. An estimate's distance from the average before it has the variance (its own factor +
 // the average's) x unit; the mean of distance^2 / factor gives the unit, for trace, signal and
 // their product, over as many estimates as the averages reach back and at least 64. With equal
-// weights that is the usual sample variance. The units need no Gaussian gradients, only the ratio
-// of factors between batches does; drifting truth widens them, never narrows. A short half-life
-// thus widens the interval and cannot make it unknowable.
-// phi's interval is Fieller's (1954): all phi for which trace - phi signal is within t standard
-// errors of 0. It is bounded exactly when |G|^2's own interval leaves out 0, which is the line
-// between warm and unresolved; the delta method's, always finite and symmetric, is wrong just
-// there, where the ratio's distribution is skewed.
+// weights that is the usual sample variance. Distances count relative to the averages of their
+// time: gradients shrink by orders of magnitude in a run's first steps, and how far estimates
+// scattered then says nothing of how far they scatter now. The units need no Gaussian gradients,
+// only the ratio of factors between batches does; drifting truth widens them, never narrows. A
+// short half-life thus widens the interval and cannot make it unknowable. phi's interval is
+// Fieller's (1954): all phi for which trace - phi signal is within t standard errors of 0. It is
+// bounded exactly when |G|^2's own interval leaves out 0, which is the line between warm and
+// unresolved; the delta method's, always finite and symmetric, is wrong just there, where the
+// ratio's distribution is skewed.
 class GnsEstimator {
  public:
   GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history = {});

@@ -20,8 +20,9 @@ struct StepLine {
   }
 };
 
-// One shape's steps: sums that forget (kForget a step), the relative residual's mean square, and
-// the prediction they stand beside. Plain numbers: a checkpoint or a switch carries them.
+// One shape's steps, each divided by the level of its time: sums that forget (kForget a step), the
+// relative residual's mean square, and the prediction they stand beside. Plain numbers: a
+// checkpoint or a switch carries them.
 struct LiveShape {
   StepShape shape;
   StepLine predicted;
@@ -34,6 +35,10 @@ struct LiveShape {
 
 struct LiveCosts {
   std::vector<LiveShape> shapes;
+  // How much longer steps take now than the lines say (a natural logarithm, 0: as long). Other work
+  // on the machine, heat or a slow link make every shape slower; without this a shape would look
+  // bad for the hour in which it ran.
+  double level = 0.0;
   bool operator==(const LiveCosts&) const = default;
 };
 

@@ -48,6 +48,8 @@ class RunPlanner {
   Verdict settle(std::int64_t step, bool last);
 
   const PlannerMemory& memory() const { return memory_; }
+  // Configurations to choose between, the present one among them.
+  std::size_t choices() const { return table_.size(); }
 
  private:
   // Speeds of the latest steps in one configuration.

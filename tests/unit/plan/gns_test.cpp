@@ -246,7 +246,8 @@ TEST_CASE("G7: phi = 4096 comes from the ratio of averages, which averages of ra
 TEST_CASE("the interval is Fieller's with the sample's own covariance") {
   // 10 estimates of equal weight: variances of averages are plain sample variances / 10, t at 9
   // degrees of freedom is 1.833113. Both ends solve |trace - phi signal| = t se(trace - phi
-  // signal).
+  // signal). An estimate's distance counts relative to the averages of its time, which move by a
+  // few per cent among the ten.
   Problem const problem = problem_of(24, 1.0, 6.0);
   Normals normal(46);
   GnsEstimator estimator(kForever, 0.9);
@@ -262,7 +263,7 @@ TEST_CASE("the interval is Fieller's with the sample's own covariance") {
   for (double phi : {*reading.low, *reading.high}) {
     Sample difference;
     for (std::size_t i = 0; i < traces.size(); ++i) difference.add(traces[i] - phi * signals[i]);
-    CHECK(std::abs(difference.mean()) == Approx(1.833113 * difference.error()).epsilon(1e-3));
+    CHECK(std::abs(difference.mean()) == Approx(1.833113 * difference.error()).epsilon(0.05));
   }
   CHECK(*reading.low < *reading.critical_batch);
   CHECK(*reading.critical_batch < *reading.high);
@@ -275,6 +276,24 @@ TEST_CASE("the 90 % interval holds phi in 90 +- 3 % of runs") {
   CHECK(kept == Approx(0.9).margin(0.03));
   double const forgetting = coverage({{cut, 100}}, 25.0 * 4.0 * kLength, 2000, 48);
   CHECK(forgetting == Approx(0.9).margin(0.03));
+}
+
+TEST_CASE("what gradients scattered in a run's first steps does not hide the noise scale later") {
+  // The mean gradient falls to a hundredth of its norm after ten estimates, as it does in the first
+  // steps of a run: 40 estimates later the interval is that of a run that began there, not of the
+  // fall.
+  Problem const early = problem_of(24, 100.0, 6.0), late = problem_of(24, 1.0, 6.0);
+  Cut const cut = equal_cut(2, 4, 1);
+  double const half_life = 10.0 * 8.0 * kLength;
+  auto const width = [&](bool fell) {
+    Normals normal(53);
+    GnsEstimator estimator(half_life, 0.9);
+    show(estimator, fell ? early : late, cut, 10, normal);
+    GnsReading const reading = show(estimator, late, cut, 60, normal);
+    REQUIRE(reading.state == GnsState::warm);
+    return *reading.high / *reading.low;
+  };
+  CHECK(width(true) < 2.0 * width(false));
 }
 
 TEST_CASE("the interval keeps its coverage over changes of batch, layout and token counts") {
@@ -345,12 +364,17 @@ TEST_CASE("a double count shows in the reading, and another layout starts afresh
   CHECK_FALSE(show(estimator, problem, cut, 200, normal).double_count);
 }
 
-TEST_CASE("a half-life of 0 in the file is 1/50 of the run") {
-  GnsConfig gns;
-  CHECK(half_life_tokens(gns, 1'000'000) == 20'000.0);
-  CHECK(half_life_tokens(gns, 0) > 0.0);
-  gns.half_life_tokens = 77;
-  CHECK(half_life_tokens(gns, 1'000'000) == 77.0);
+TEST_CASE("a half-life of 0 in the file is 1/50 of the run, and eight estimates at least") {
+  Config config;
+  config.model.seq_len = 10;
+  config.batch.sequences = 4;
+  config.gns.every_steps = 5;
+  config.train.tokens = 1'000'000;
+  CHECK(half_life_tokens(config) == 20'000.0);
+  config.train.tokens = 0;
+  CHECK(half_life_tokens(config) == 8.0 * 5 * 40);
+  config.gns.half_life_tokens = 77;
+  CHECK(half_life_tokens(config) == 77.0);
 }
 
 }  // namespace copus

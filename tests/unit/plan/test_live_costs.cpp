@@ -123,6 +123,34 @@ TEST_CASE("after a few intervals the median error of noisy steps is within five 
   CHECK(price(live, shape_of(4, 1), predicted, 8).error() < 0.02);
 }
 
+TEST_CASE("a machine that becomes slower is slower in every shape, within some thirty steps") {
+  LiveCosts live;
+  StepLine const predicted{0.0, 0.1};
+  StepShape const present = shape_of(4, 1), other = shape_of(2, 2), unseen = shape_of(1, 4);
+  for (int i = 0; i < 100; ++i) observe(live, other, predicted, 10, 1.1);
+  for (int i = 0; i < 100; ++i) observe(live, present, predicted, 10, 1.0);
+  double const before = price(live, unseen, predicted, 10).line.seconds(10);
+  // Something else runs beside it from now on.
+  for (int i = 0; i < 36; ++i) observe(live, present, predicted, 10, 1.3);
+  auto const now = [&](const StepShape& shape) {
+    return price(live, shape, predicted, 10).line.seconds(10);
+  };
+  CHECK(now(present) == Approx(1.3).epsilon(0.05));
+  // So would they be: the other one does not look better for having run in quieter times.
+  CHECK(now(other) / now(present) == Approx(1.1).epsilon(0.05));
+  CHECK(now(unseen) / before == Approx(1.3).epsilon(0.05));
+}
+
+TEST_CASE("what a shape that has just begun is off by is its own, not the machine's") {
+  LiveCosts live;
+  StepLine const predicted{0.0, 0.1};
+  StepShape const known = shape_of(4, 1), fresh = shape_of(2, 2);
+  for (int i = 0; i < 100; ++i) observe(live, known, predicted, 10, 1.0);
+  for (int i = 0; i < 100; ++i) observe(live, fresh, predicted, 10, 1.3);
+  CHECK(price(live, known, predicted, 10).line.seconds(10) == Approx(1.0).epsilon(0.01));
+  CHECK(price(live, fresh, predicted, 10).line.seconds(10) == Approx(1.3).epsilon(0.01));
+}
+
 TEST_CASE("a pause of the machine is no step time") {
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
