@@ -201,7 +201,7 @@ def main():
             "projected": projected,
             "finalists": finalists,
             "results": results,
-            "at_most": worth_bound.at_most(sweeps[machine], curves, settings["target"]),
+            "known_beforehand": worth_bound.known_beforehand(sweeps[machine], curves, settings["target"]),
         }
     bench.store("results", report)
     worth_report.write(bench.out, report)

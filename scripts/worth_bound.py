@@ -1,8 +1,10 @@
-"""How much adapting could gain at most: every batch known beforehand, every change free.
+"""An estimate of what adapting could gain: every batch known beforehand, every change free.
 
 The way down to the target is cut into stretches of loss. On each the batch is taken that needs the fewest seconds for
 it: the tokens that its own curve needs from the loss above to the loss below, at the fastest (layout, micro-batch) for
-that batch. The smallest of several uncertain numbers is too small, so this errs in favour of adapting.
+that batch. The smallest of several uncertain numbers is too small, which errs in favour of adapting; one batch a
+stretch, the first of them long in noise scales, errs against it. To be compared with projected seconds alone: both are
+medians of a few steps times tokens.
 """
 STRETCHES = 10
 
@@ -23,10 +25,15 @@ def losses_of(curve, target):
     """The losses that a curve has after equal shares of its tokens to the target, the target last."""
     last = tokens_at(curve["evals"], target)
     ends = [last * (part + 1) / STRETCHES for part in range(STRETCHES - 1)]
-    return [min(loss for _, tokens, loss in curve["evals"] if tokens <= end) for end in ends] + [target]
+    found = []
+    for end in ends:
+        seen = [loss for _, tokens, loss in curve["evals"] if tokens <= end]
+        if seen and min(seen) > target and (not found or min(seen) < found[-1]):
+            found.append(min(seen))
+    return found + [target]
 
 
-def at_most(times, curves, target):
+def known_beforehand(times, curves, target):
     """(seconds, [(loss, batch)]) of the best way down, or None where no curve comes to the target."""
     reached = [curve for curve in curves.values() if curve["reached"]]
     if not reached:

@@ -65,10 +65,15 @@ def machine_text(machine, part, target):
                 ", **the best**" if name == static else ""
             )
         lines.append(row(label, runs, best))
-    if part["at_most"] and best:
-        seconds, way = part["at_most"]
-        lines.append(f"| at most: every batch known beforehand | {seconds:.1f} | | {100 * (best / seconds - 1):+.1f} | | | |")
-        lines += ["", "The way of *at most* (down to loss: batch): " + ", ".join(f"{loss:.2f}: {b}" for loss, b in way)]
+    if part["known_beforehand"]:
+        seconds, way = part["known_beforehand"]
+        first = part["projected"][0]["seconds"]
+        lines += [
+            "",
+            f"With every batch known beforehand and free changes: {seconds:.1f} s projected, {100 * (first / seconds - 1):+.1f} % "
+            f"beside the best static's projection of {first:.1f} s. Its way (down to a loss: batch): "
+            + ", ".join(f"{loss:.2f}: {batch}" for loss, batch in way),
+        ]
     lines += ["", "What full did, seed by seed (seconds: layout dp tp pp, micro-batch, batch):", ""]
     for run in found.get("full", []):
         steps = [f"{t:.1f}: {dp} {tp} {pp}, {micro}, {batch}" for t, dp, tp, pp, micro, batch in run["plans"]]

@@ -12,6 +12,7 @@ namespace {
 // Between two looks under compute: what 10 Gbit/s bring meanwhile still fits into a socket's
 // buffers, and a look is a few microseconds of the processor that computes.
 constexpr std::chrono::microseconds kLookEvery{100};
+constexpr std::chrono::milliseconds kLastWait{500};  // of a failed rank, for a message under way
 
 }  // namespace
 
@@ -23,11 +24,16 @@ class MpiTransfers::Followed final : public Transfer {
     std::lock_guard const lock(all_.mutex_);
     std::erase(all_.under_way_, this);
     if (over_) return;
-    // The rank has failed, and the job ends. A wait here could be one for a peer that waits too.
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] == MPI_REQUEST_NULL) continue;
-      if (i < receives_) MPI_Cancel(&requests_[i]);
-      MPI_Request_free(&requests_[i]);
+    // The rank has failed, and the job ends; but first it says why, so MPI must not write to memory
+    // that is about to go. A peer that lives ends these soon, one that waits too never.
+    for (std::size_t i = 0; i < receives_; ++i) {
+      if (requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
+    }
+    auto const until = std::chrono::steady_clock::now() + kLastWait;
+    while (!look() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(kLookEvery);
+    for (MPI_Request& request : requests_) {
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
     }
   }
   Followed(const Followed&) = delete;

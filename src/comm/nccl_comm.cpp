@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
@@ -213,14 +214,21 @@ void NcclCommunicator::exchange(std::span<const Parcel> sends, std::span<const P
     }
   }
   if (bytes == 0) return;
+  // NCCL matches a pair's messages in their order alone: lane after lane, both sides the same.
+  auto const by_lane = [](std::span<const Parcel> parcels) {
+    std::vector<Parcel> sorted(parcels.begin(), parcels.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const Parcel& a, const Parcel& b) { return a.lane < b.lane; });
+    return sorted;
+  };
   carry_out("exchange", [&](cudaStream_t stream) {
     NCCL_CHECK(ncclGroupStart());
-    for (const Parcel& p : sends) {
+    for (const Parcel& p : by_lane(sends)) {
       if (p.data.bytes() > 0)
         NCCL_CHECK(ncclSend(p.data.data, static_cast<std::size_t>(p.data.bytes()), ncclUint8,
                             p.peer, comm_, stream));
     }
-    for (const Parcel& p : receives) {
+    for (const Parcel& p : by_lane(receives)) {
       if (p.data.bytes() > 0)
         NCCL_CHECK(ncclRecv(p.data.data, static_cast<std::size_t>(p.data.bytes()), ncclUint8,
                             p.peer, comm_, stream));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "copus/core/error.h"
@@ -37,15 +38,26 @@ struct Scatter {
   double trace = 0.0, signal = 0.0;
 };
 
-Scatter scatter_of(const GnsHistory& h, double sequences) {
-  double const trace = std::max(0.0, h.trace);
-  return {trace, trace / sequences + std::max(0.0, h.signal)};
+Scatter scatter_of(double trace, double signal, double sequences) {
+  double const noise = std::max(0.0, trace);
+  return {noise, noise / sequences + std::max(0.0, signal)};
+}
+
+// By how much the distances of an estimate count: in full, unless it is more than double of what
+// the averages were; then its own size is the measure, for the averages have yet to follow.
+Scatter damped(const Scatter& before, const Scatter& estimate, bool has_average) {
+  auto const by = [&](double was, double is) {
+    return has_average && was > 0.0 && is > 2.0 * was ? 2.0 * was / is : 1.0;
+  };
+  return {by(before.trace, estimate.trace), by(before.signal, estimate.signal)};
 }
 
 // Earlier scatter as it would be at today's averages: gradients shrink by orders of magnitude in a
 // run's first steps, and what they scattered then is not what they scatter now.
 void rescale(GnsHistory& h, const Scatter& before, const Scatter& now) {
-  auto const ratio = [](double was, double is) { return was > 0.0 && is > 0.0 ? is / was : 1.0; };
+  auto const ratio = [](double was, double is) {
+    return was > 0.0 && is > 0.0 ? std::clamp(is / was, 0.2, 5.0) : 1.0;
+  };
   double const trace = ratio(before.trace, now.trace), signal = ratio(before.signal, now.signal);
   h.trace_noise.unit *= trace * trace;
   h.signal_noise.unit *= signal * signal;
@@ -108,15 +120,19 @@ std::string_view name_of(GnsState state) {
 }
 
 double half_life_tokens(const Config& config) {
-  constexpr double kEstimates = 8.0;
   if (config.gns.half_life_tokens > 0) return static_cast<double>(config.gns.half_life_tokens);
   double const step = static_cast<double>(config.batch.sequences * config.model.seq_len);
   return std::max({1.0, static_cast<double>(config.train.tokens) / 50.0,
-                   kEstimates * static_cast<double>(config.gns.every_steps) * step});
+                   kLeastEstimates * static_cast<double>(config.gns.every_steps) * step});
 }
 
-GnsEstimator::GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history)
-    : half_life_tokens_(half_life_tokens), confidence_(confidence), history_(history) {
+GnsEstimator::GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history,
+                           double least_estimates)
+    : half_life_tokens_(half_life_tokens),
+      confidence_(confidence),
+      most_half_lives_(least_estimates > 0.0 ? 1.0 / least_estimates
+                                             : std::numeric_limits<double>::infinity()),
+      history_(history) {
   COPUS_CHECK(half_life_tokens > 0.0, "averages forget over a time above 0");
   COPUS_CHECK(confidence > 0.0 && confidence < 1.0, "a confidence lies between 0 and 1");
   normal_quantile_ = detail::normal_quantile(confidence);
@@ -125,7 +141,8 @@ GnsEstimator::GnsEstimator(double half_life_tokens, double confidence, const Gns
 void GnsEstimator::add(const LineFit& fit, double sequences, std::int64_t tokens) {
   GnsHistory& h = history_;
   COPUS_CHECK(tokens >= h.tokens, "a run's tokens only grow");
-  h.weight *= std::exp2(-static_cast<double>(tokens - h.tokens) / half_life_tokens_);
+  double const half_lives = static_cast<double>(tokens - h.tokens) / half_life_tokens_;
+  h.weight *= std::exp2(-std::min(half_lives, most_half_lives_));
   h.weight += sequences;
   double const gain = sequences / h.weight;
   h.tokens = tokens;
@@ -136,17 +153,20 @@ void GnsEstimator::add(const LineFit& fit, double sequences, std::int64_t tokens
   double const distances = static_cast<double>(h.estimates - 1);
   double const unit_gain = distances > 0.0 ? 1.0 / std::min(distances, memory) : 0.0;
   double const off_trace = fit.trace - h.trace, off_signal = fit.signal - h.signal;
-  join(h.trace_noise, off_trace * off_trace, fit.trace_variance, gain, unit_gain);
-  join(h.signal_noise, off_signal * off_signal, fit.signal_variance, gain, unit_gain);
-  join(h.covariance, off_trace * off_signal, fit.covariance, gain, unit_gain);
+  Scatter const before = scatter_of(h.trace, h.signal, sequences);
+  auto const [by_trace, by_signal] =
+      damped(before, scatter_of(fit.trace, fit.signal, sequences), h.estimates > 1);
+  double const far_trace = by_trace * off_trace, far_signal = by_signal * off_signal;
+  join(h.trace_noise, far_trace * far_trace, fit.trace_variance, gain, unit_gain);
+  join(h.signal_noise, far_signal * far_signal, fit.signal_variance, gain, unit_gain);
+  join(h.covariance, far_trace * far_signal, fit.covariance, gain, unit_gain);
   auto const grown = [](double share, double g) { return (1.0 - g) * (1.0 - g) * share + g * g; };
   h.unit_share = grown(h.unit_share, unit_gain);
   h.weight_share = grown(h.weight_share, gain);
 
-  Scatter const before = scatter_of(h, sequences);
   h.trace += gain * off_trace;
   h.signal += gain * off_signal;
-  if (distances > 0.0) rescale(h, before, scatter_of(h, sequences));
+  if (distances > 0.0) rescale(h, before, scatter_of(h.trace, h.signal, sequences));
   if (fit.residual) h.double_count.add(*fit.residual);
 }
 

@@ -9,7 +9,7 @@ namespace {
 constexpr double kForget = 1.0 / 256;    // a step's share; long enough to remember another batch
 constexpr double kLevelGain = 1.0 / 12;  // a step's share in the level: a change of pace is
                                          // followed within some thirty steps
-constexpr double kSettled = 8.0;         // steps after which a shape's line is its own, and what it
+constexpr double kSettled = 32.0;        // steps after which a shape's line is its own, and what it
                                          // is off by is the machine's pace
 constexpr double kPull = 0.1;            // as far off as a single step is believed to be
 constexpr double kShareForget = 1.0 / 64;  // the shared factors follow the present
@@ -79,6 +79,12 @@ StepLine shared_factors(const LiveCosts& live, const Layout& layout) {
           beta_weight > 0.0 ? std::exp(beta / beta_weight) : 1.0};
 }
 
+// Whether what a step of m micro-batches is off by is the machine's pace, not the line's error.
+bool tells_pace(const LiveShape& s, double m) {
+  double const mean = s.m / s.weight;
+  return s.weight > kSettled && (std::abs(m - mean) <= 0.1 * mean || sees_slope(s));
+}
+
 void forget(LiveShape& s) {
   for (double* sum : {&s.weight, &s.m, &s.mm, &s.t, &s.mt, &s.beta_weight, &s.beta}) {
     *sum *= 1.0 - kForget;
@@ -103,8 +109,13 @@ void observe(LiveCosts& live, const StepShape& shape, const StepLine& predicted,
     t = std::min(t, kLongest * expected);
     double const off = t / expected - 1.0;
     s->residual += std::max(1.0 / (s->weight + 1.0), 1.0 / 64) * (off * off - s->residual);
-    if (s->weight > kSettled)
-      live.level += kLevelGain * std::clamp(std::log(t / expected), -kPull, kPull);
+    if (tells_pace(*s, m)) {
+      // Level and line move by the same number: were they to rest at different averages of skewed
+      // steps, they would move against each other for ever.
+      double const pull = std::clamp(off, -kPull, kPull);
+      live.level += kLevelGain * pull;
+      t = expected * (1.0 + pull);
+    }
   }
   forget(*s);
   s->weight += 1.0;
@@ -121,7 +132,11 @@ void observe(LiveCosts& live, const StepShape& shape, const StepLine& predicted,
 
 LiveCosts aged(LiveCosts live) {
   constexpr double kSteps = 8.0;
+  // The pace was that hour's: from here on it is in the lines.
+  double const pace = std::exp(live.level);
+  live.level = 0.0;
   for (LiveShape& s : live.shapes) {
+    for (double* sum : {&s.t, &s.mt, &s.beta}) *sum *= pace;
     double const keep = std::min(1.0, kSteps / std::max(s.weight, s.share));
     for (double* sum : {&s.weight, &s.m, &s.mm, &s.t, &s.mt, &s.beta_weight, &s.beta, &s.share}) {
       *sum *= keep;

@@ -136,6 +136,14 @@ PlanTable RunPlanner::scheduled(std::int64_t batch) const {
   return rows;
 }
 
+bool RunPlanner::has_choice() const {
+  return std::any_of(table_.begin(), table_.end(), [&](const PlanRow& row) {
+    const Configuration &first = table_.front().configuration, &other = row.configuration;
+    return !(other.shape == first.shape) ||
+           (config_.batch.schedule.empty() && other.batch != first.batch);
+  });
+}
+
 Decision RunPlanner::decide(const Moment& now, const Configuration& present, bool acts) {
   row_of(present);
   Situation const situation = situation_of(now, present);

@@ -20,7 +20,7 @@ class Adapter {
           PlannerMemory memory);
 
   // Whether rank 0 has more than the present configuration to choose from; false on the others.
-  bool has_choice() const { return planner_ && planner_->choices() > 1; }
+  bool has_choice() const { return planner_ && planner_->has_choice(); }
 
   // What this step is expected to take, in seconds, on rank 0.
   std::optional<double> predicted_seconds(const RunPlan& plan, std::int64_t batch);

@@ -213,7 +213,8 @@ StepNorms Trainer::reduce_scalars(const Share& share, std::int64_t step_tokens,
 }
 
 void Trainer::observe(const StepNorms& norms, StepRecord& record) {
-  GnsEstimator estimator(half_life_tokens(config_), config_.gns.confidence, state_.counters.gns);
+  GnsEstimator estimator(half_life_tokens(config_), config_.gns.confidence, state_.counters.gns,
+                         config_.gns.half_life_tokens > 0 ? 0.0 : kLeastEstimates);
   record.gns = estimator.observe(norms, record.tokens);
   state_.counters.gns = estimator.history();
 }

@@ -62,6 +62,7 @@ struct GnsReading {
 // estimates: over fewer, an average of one run's steps is as uncertain as a single one, and a short
 // run would never know its noise scale.
 double half_life_tokens(const Config& config);
+inline constexpr double kLeastEstimates = 8.0;
 
 // Averages. An estimate weighs as many sequences as its step had, halved every half-life of tokens,
 // and the sum of weights divides: so the averages are unbiased from the first estimate on, and
@@ -73,7 +74,7 @@ double half_life_tokens(const Config& config);
 // weights that is the usual sample variance. Distances count relative to the averages of their
 // time: gradients shrink by orders of magnitude in a run's first steps, and how far estimates
 // scattered then says nothing of how far they scatter now. The units need no Gaussian gradients,
-// only the ratio of factors between batches does; drifting truth widens them, never narrows. A
+// only the ratio of factors between batches does; averages that drift widen them. A
 // short half-life thus widens the interval and cannot make it unknowable. phi's interval is
 // Fieller's (1954): all phi for which trace - phi signal is within t standard errors of 0. It is
 // bounded exactly when |G|^2's own interval leaves out 0, which is the line between warm and
@@ -81,7 +82,10 @@ double half_life_tokens(const Config& config);
 // ratio's distribution is skewed.
 class GnsEstimator {
  public:
-  GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history = {});
+  // An estimate ages the averages by 1/least_estimates of a half-life at most; 0: by its tokens
+  // alone.
+  GnsEstimator(double half_life_tokens, double confidence, const GnsHistory& history = {},
+               double least_estimates = 0.0);
 
   // A step's norms; `tokens`: consumed after it. A skipped step is not shown to it; norms that are
   // not finite change nothing.
@@ -94,6 +98,7 @@ class GnsEstimator {
   void add(const LineFit& fit, double sequences, std::int64_t tokens);
 
   double half_life_tokens_ = 0.0, confidence_ = 0.0;
+  double most_half_lives_ = 0.0;  // that one estimate ages the averages by
   double normal_quantile_ = 0.0;  // of confidence
   GnsHistory history_;
 };

@@ -48,8 +48,9 @@ class RunPlanner {
   Verdict settle(std::int64_t step, bool last);
 
   const PlannerMemory& memory() const { return memory_; }
-  // Configurations to choose between, the present one among them.
-  std::size_t choices() const { return table_.size(); }
+  // Whether there is another configuration than the present one; under a schedule of batches,
+  // another shape.
+  bool has_choice() const;
 
  private:
   // Speeds of the latest steps in one configuration.

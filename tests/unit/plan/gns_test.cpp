@@ -296,6 +296,32 @@ TEST_CASE("what gradients scattered in a run's first steps does not hide the noi
   CHECK(width(true) < 2.0 * width(false));
 }
 
+TEST_CASE("gradients that grow tenfold widen the interval, and do not hide the noise scale") {
+  Problem const early = problem_of(24, 1.0, 6.0), late = problem_of(24, 10.0, 60.0);
+  Cut const cut = equal_cut(2, 4, 1);
+  double const half_life = 10.0 * 8.0 * kLength;
+  int resolved = 0;
+  for (std::uint64_t seed = 60; seed < 160; ++seed) {
+    Normals normal(seed);
+    GnsEstimator estimator(half_life, 0.9);
+    show(estimator, early, cut, 40, normal);
+    if (show(estimator, late, cut, 10, normal).state == GnsState::warm) resolved += 1;
+  }
+  CHECK(resolved >= 95);
+}
+
+TEST_CASE("left to itself an average reaches over eight estimates, however large the batch grew") {
+  Problem const problem = problem_of(24, 1.0, 6.0);
+  Cut const cut = equal_cut(2, 4, 1);
+  Normals normal(54);
+  // A half-life of a quarter of a step: with it alone nothing is left of the step before.
+  GnsEstimator own(2.0 * kLength, 0.9, {}, kLeastEstimates), asked(2.0 * kLength, 0.9);
+  show(own, problem, cut, 60, normal);
+  show(asked, problem, cut, 60, normal);
+  CHECK(1.0 / own.history().weight_share > 8.0);
+  CHECK(1.0 / asked.history().weight_share < 1.5);
+}
+
 TEST_CASE("the interval keeps its coverage over changes of batch, layout and token counts") {
   // Here the ratio of variances between batches is a model (norm_line.h leaves the term with G out;
   // at phi = 8 and batches of 4 and 12 it is about as large as the other), hence 5 %.

@@ -141,12 +141,47 @@ TEST_CASE("a machine that becomes slower is slower in every shape, within some t
   CHECK(now(unseen) / before == Approx(1.3).epsilon(0.05));
 }
 
+TEST_CASE("skewed steps do not move what other shapes are believed to take") {
+  // Most steps a little short, a few long, as on a shared machine; the other shape is a tenth
+  // slower and does not run.
+  for (double const often : {0.02, 0.1}) {
+    std::mt19937 random(5);
+    std::normal_distribution<double> normal;
+    std::uniform_real_distribution<double> uniform;
+    LiveCosts live;
+    StepLine const predicted{0.0, 0.1};
+    StepShape const present = shape_of(4, 1), other = shape_of(2, 2);
+    auto const step = [&](const StepShape& shape, double seconds) {
+      double const pause = uniform(random) < often ? 1.5 : 1.0;
+      observe(live, shape, predicted, 10, seconds * pause * std::exp(0.05 * normal(random)));
+    };
+    for (int i = 0; i < 200; ++i) step(other, 1.1);
+    for (int i = 0; i < 20'000; ++i) step(present, 1.0);
+    double const ratio = price(live, other, predicted, 10).line.seconds(10) /
+                         price(live, present, predicted, 10).line.seconds(10);
+    CHECK(ratio == Approx(1.1).epsilon(0.06));
+  }
+}
+
+TEST_CASE("a resumed run takes no earlier hour's pace along") {
+  LiveCosts live;
+  StepLine const predicted{0.0, 0.1};
+  StepShape const present = shape_of(4, 1), other = shape_of(2, 2);
+  for (int i = 0; i < 100; ++i) observe(live, other, predicted, 10, 1.1);
+  for (int i = 0; i < 100; ++i) observe(live, present, predicted, 10, 1.0);
+  for (int i = 0; i < 300; ++i) observe(live, present, predicted, 10, 1.3);
+  double const before = price(live, other, predicted, 10).line.seconds(10);
+  live = aged(live);
+  CHECK(live.level == 0.0);
+  CHECK(price(live, other, predicted, 10).line.seconds(10) == Approx(before).epsilon(kRounding));
+}
+
 TEST_CASE("what a shape that has just begun is off by is its own, not the machine's") {
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
   StepShape const known = shape_of(4, 1), fresh = shape_of(2, 2);
   for (int i = 0; i < 100; ++i) observe(live, known, predicted, 10, 1.0);
-  for (int i = 0; i < 100; ++i) observe(live, fresh, predicted, 10, 1.3);
+  for (int i = 0; i < 30; ++i) observe(live, fresh, predicted, 10, 1.3);
   CHECK(price(live, known, predicted, 10).line.seconds(10) == Approx(1.0).epsilon(0.01));
   CHECK(price(live, fresh, predicted, 10).line.seconds(10) == Approx(1.3).epsilon(0.01));
 }
