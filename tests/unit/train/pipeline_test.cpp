@@ -74,7 +74,7 @@ TEST_CASE("no bit depends on whether messages move under the work or between it"
       Numbers const expected = steps(reference, config, layout, between);
       CHECK(started == 0);
       CHECK(steps(reference, config, layout, under) == expected);
-      CHECK(started > 0);
+      CHECK((started > 0) == (layout.virtual_stages > 1));  // the others exchange between the work
       // Neither does one depend on which rank is behind.
       Wrapping jumpy;
       jumpy.on_start = [](std::int64_t number) {
@@ -90,6 +90,7 @@ TEST_CASE("a rank that fails with messages under way frees its peers, and the ca
   Reference const reference("llama-tied");
   Config const config = reference.config(1);
   for (Layout const& layout : kPipelines) {
+    if (layout.virtual_stages == 1) continue;  // starts none
     for (std::int64_t const at : {0, 1, 2, 5, 8}) {
       for (int const failing : {0, layout.world() - 1}) {
         std::atomic<int> freed{0};
