@@ -15,7 +15,7 @@ MeshGroups::MeshGroups(Communicator& world, const Layout& layout, std::int64_t k
   auto group = world.split(active ? 0 : -1, world.rank());
   if (!active) return;
   auto const timed = [this](std::unique_ptr<Communicator> inner, const char* role,
-                            GroupTraffic& traffic) {
+                            TrafficCounter& traffic) {
     CallRecord& record = &traffic == &dp_traffic_ ? activity_->queue : activity_->own;
     return std::make_unique<TimedCommunicator>(std::move(inner), role, traffic, record);
   };
@@ -39,8 +39,8 @@ Mesh::Mesh(Communicator& world, const Layout& layout, std::int64_t kv_heads)
            layout, world.rank()) {}
 
 double Mesh::communication_seconds() const {
-  return groups_->all_traffic_.seconds + groups_->tp_traffic_.seconds +
-         groups_->pp_traffic_.seconds;
+  return groups_->all_traffic_.now().seconds + groups_->tp_traffic_.now().seconds +
+         groups_->pp_traffic_.now().seconds;
 }
 
 }  // namespace copus

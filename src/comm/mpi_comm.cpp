@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -55,6 +56,23 @@ MPI_Op op_of(ReduceOp op) {
 // A stretch of bytes that one rank of a ring owns.
 struct Piece {
   std::int64_t begin = 0, count = 0;  // elements
+};
+
+// Bytes to work in that only ever become more, and hold nothing from one use to the next.
+class Room {
+ public:
+  std::byte* at_least(std::int64_t bytes) {
+    if (bytes > bytes_) {
+      bytes_ = bytes;
+      data_.reset();  // never both
+      data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+    }
+    return data_.get();
+  }
+
+ private:
+  std::int64_t bytes_ = 0;
+  std::unique_ptr<std::byte[]> data_;
 };
 
 class MpiCommunicator final : public Communicator {
@@ -143,16 +161,15 @@ class MpiCommunicator final : public Communicator {
   // A copy of a bf16 tensor in fp32, valid until the next call: what is summed travels so, because
   // a partial sum rounded at each hop would depend on the number of ranks.
   TensorView widened(const TensorView& x) {
-    wide_.resize(static_cast<std::size_t>(x.numel()));
-    widen(wide_.data(), x.ptr<Bf16>(), x.numel());
-    return {wide_.data(), DType::f32, {x.numel()}};
+    auto* const wide = reinterpret_cast<float*>(wide_.at_least(x.numel() * size_of(DType::f32)));
+    widen(wide, x.ptr<Bf16>(), x.numel());
+    return {wide, DType::f32, {x.numel()}};
   }
 
   MPI_Comm comm_;
   std::int64_t piece_bytes_;  // MPI counts are int: larger messages go in pieces
   int rank_ = 0, size_ = 1;
-  std::vector<std::byte> landing_, copy_;
-  std::vector<float> wide_;
+  Room landing_, other_landing_, wide_;
   MpiTransfers transfers_;
 };
 
@@ -230,8 +247,8 @@ void MpiCommunicator::all_reduce(TensorView x, ReduceOp op) {
     return;
   }
   std::vector<Piece> const pieces = equal_pieces(x.numel(), size_);
-  landing_.resize(static_cast<std::size_t>((x.numel() / size_ + 1) * size_of(x.dtype)));
-  ring_reduce(data, x.dtype, op, pieces, landing_.data());
+  std::byte* const landing = landing_.at_least((x.numel() / size_ + 1) * size_of(x.dtype));
+  ring_reduce(data, x.dtype, op, pieces, landing);
   ring_gather(data, x.dtype, pieces);
 }
 
@@ -247,13 +264,29 @@ void MpiCommunicator::reduce_scatter(TensorView out, const TensorView& x) {
     return;
   }
   COPUS_CHECK(x.dtype == DType::f32 || x.dtype == DType::i32, "reductions are of f32, bf16, i32");
-  // The ring adds in place; the input stays as it was for the caller.
-  copy_.resize(static_cast<std::size_t>(x.bytes()));
-  std::memcpy(copy_.data(), x.data, copy_.size());
-  landing_.resize(static_cast<std::size_t>(out.bytes()));
-  ring_reduce(copy_.data(), x.dtype, ReduceOp::sum, equal_pieces(x.numel(), size_),
-              landing_.data());
-  std::memcpy(out.data, copy_.data() + out.bytes() * rank_, static_cast<std::size_t>(out.bytes()));
+  auto const* const data = static_cast<const std::byte*>(x.data);
+  if (size_ == 1) {
+    if (out.data != x.data) std::memcpy(out.data, data, static_cast<std::size_t>(x.bytes()));
+    return;
+  }
+  // Partial sums go round the ring and each rank adds its own to what has come in, so the input
+  // stays as it was. `out` may lie in it, and is written when its own part has been added.
+  std::vector<Piece> const pieces = equal_pieces(x.numel(), size_);
+  std::int64_t const width = size_of(x.dtype);
+  std::byte* landing[2] = {landing_.at_least(out.bytes()),
+                           size_ > 2 ? other_landing_.at_least(out.bytes()) : nullptr};
+  const std::byte* sums =
+      data + pieces[static_cast<std::size_t>((rank_ + size_ - 1) % size_)].begin * width;
+  for (int s = 0; s + 1 < size_; ++s) {
+    const Piece& in = pieces[static_cast<std::size_t>((rank_ - s - 2 + 2 * size_) % size_)];
+    std::byte* const coming = landing[s % 2];
+    pass_on(sums, out.bytes(), coming, out.bytes(), [&](std::int64_t at, std::int64_t bytes) {
+      fold_to_first(coming + at, data + in.begin * width + at, x.dtype, ReduceOp::sum,
+                    bytes / width);
+    });
+    sums = coming;
+  }
+  std::memcpy(out.data, sums, static_cast<std::size_t>(out.bytes()));
 }
 
 void MpiCommunicator::all_gather(TensorView out, const TensorView& x) {

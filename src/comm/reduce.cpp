@@ -42,10 +42,15 @@ void fold_block(float* sum, float* other, const std::vector<void*>& buffers, Red
 void bf16_into_all(const std::vector<void*>& buffers, ReduceOp op, std::int64_t begin,
                    std::int64_t end) {
   float sum[kBlock], other[kBlock];
+  Bf16 rounded[kBlock];
   for (std::int64_t at = begin; at < end; at += kBlock) {
     std::int64_t const count = std::min(kBlock, end - at);
     fold_block(sum, other, buffers, op, at, count);
-    for (void* buffer : buffers) round_to(static_cast<Bf16*>(buffer) + at, sum, count);
+    round_to(rounded, sum, count);
+    for (void* buffer : buffers) {
+      std::memcpy(static_cast<Bf16*>(buffer) + at, rounded,
+                  static_cast<std::size_t>(count) * sizeof(Bf16));
+    }
   }
 }
 

@@ -50,30 +50,33 @@ void ThreadGroup::throw_aborted(const char* where) const {
   throw CommError(fmt::format("stopped in {}: {}", where, news_->reason()));
 }
 
+// A collective comes together for all of its ranks or for none: whoever would stop for an abort
+// counts, or takes its count back, under the lock that completes it.
 void ThreadGroup::wait_for_all(const char* where, OnAbort on_abort) {
-  std::uint64_t const now = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
-    arrived_.store(0, std::memory_order_relaxed);
-    {
-      std::lock_guard const lock(mutex_);
-      generation_.store(now + 1, std::memory_order_release);
-    }
+  std::unique_lock lock(mutex_);
+  if (on_abort == OnAbort::stop && news_->aborted()) throw_aborted(where);
+  std::uint64_t const now = generation_.load(std::memory_order_relaxed);
+  if (++arrived_ == size_) {
+    arrived_ = 0;
+    generation_.store(now + 1, std::memory_order_release);
+    lock.unlock();
     changed_.notify_all();
     return;
   }
+  lock.unlock();
   auto const complete = [&] { return generation_.load(std::memory_order_acquire) != now; };
   auto const stopped = [&] { return on_abort == OnAbort::stop && news_->aborted(); };
   // A short spin catches peers that run beside us; then the core is theirs.
   for (int i = 0; i < 200 && !complete() && !stopped(); ++i) std::this_thread::yield();
-  if (!complete()) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return complete() || stopped(); });
-  }
-  if (!complete()) throw_aborted(where);
+  if (complete()) return;
+  lock.lock();
+  changed_.wait(lock, [&] { return complete() || stopped(); });
+  if (complete()) return;
+  --arrived_;
+  throw_aborted(where);
 }
 
 void ThreadGroup::enter(int rank, const Posted& mine) {
-  if (news_->aborted()) throw_aborted(mine.operation);
   posted_[static_cast<std::size_t>(rank)] = mine;
   wait_for_all(mine.operation, OnAbort::stop);
   for (int r = 0; r < size_; ++r) {

@@ -92,9 +92,9 @@ class ThreadGroup {
   int size_;
   std::shared_ptr<AbortNews> news_;
   std::vector<Posted> posted_;
-  std::atomic<int> arrived_{0};
-  std::atomic<std::uint64_t> generation_{0};
+  std::atomic<std::uint64_t> generation_{0};  // of collectives that came together
   std::mutex mutex_;
+  int arrived_ = 0;  // at the next one
   std::condition_variable changed_;
   // Sides that wait for their others, all of them outgoing or none; by (from, to, lane), made when
   // a first message comes: all pairs of a large world would fill the memory.

@@ -15,7 +15,7 @@ namespace copus {
 class TimedCommunicator final : public Communicator {
  public:
   // `group`: its role, a literal. `traffic` and `record` outlive this; one thread at a time calls.
-  TimedCommunicator(std::unique_ptr<Communicator> inner, const char* group, GroupTraffic& traffic,
+  TimedCommunicator(std::unique_ptr<Communicator> inner, const char* group, TrafficCounter& traffic,
                     CallRecord& record)
       : inner_(std::move(inner)), group_(group), traffic_(traffic), record_(record) {}
 
@@ -57,7 +57,7 @@ class TimedCommunicator final : public Communicator {
   bool can_start() const override { return inner_->can_start(); }
   std::unique_ptr<Transfer> start(std::span<const Parcel> sends,
                                   std::span<const Parcel> receives) override {
-    for (const Parcel& parcel : sends) traffic_.bus_bytes += parcel.data.bytes();
+    for (const Parcel& parcel : sends) traffic_.add_bytes(parcel.data.bytes());
     return std::make_unique<TimedTransfer>(*this, inner_->start(sends, receives));
   }
   void barrier() override {
@@ -74,13 +74,13 @@ class TimedCommunicator final : public Communicator {
   struct Clock {
     Clock(TimedCommunicator& of, const char* operation, std::int64_t bytes)
         : of_(of), range_(of.group_, operation) {
-      of_.traffic_.bus_bytes += bytes;
+      of_.traffic_.add_bytes(bytes);
       of_.record_.begin(of_.group_, operation);
     }
     ~Clock() {
       of_.record_.end();
-      of_.traffic_.seconds +=
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+      of_.traffic_.add_seconds(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
     }
     TimedCommunicator& of_;
     Range range_;  // "dp all_reduce"
@@ -102,7 +102,7 @@ class TimedCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> inner_;
   const char* group_;
-  GroupTraffic& traffic_;
+  TrafficCounter& traffic_;
   CallRecord& record_;
 };
 

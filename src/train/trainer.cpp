@@ -27,7 +27,7 @@ Spread spread_of(std::span<const double> all, std::size_t first, std::size_t ste
   return copus::spread_of(values);
 }
 
-std::unique_ptr<Communicator> watched(Communicator& world, GroupTraffic& traffic,
+std::unique_ptr<Communicator> watched(Communicator& world, TrafficCounter& traffic,
                                       CommActivity& activity) {
   return std::make_unique<TimedCommunicator>(world.split(0, world.rank()), "the world", traffic,
                                              activity.own);

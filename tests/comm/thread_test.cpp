@@ -1,4 +1,5 @@
 // Ranks as threads: the suite, and what happens when one of them fails.
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <stdexcept>
@@ -60,6 +61,25 @@ TEST_CASE(
     };
     CHECK_THROWS_WITH(run_ranks(4, body), "the disk is gone");
     CHECK(freed == 3);
+  }
+}
+
+TEST_CASE("a collective that an abort overtakes comes together for all of its ranks or for none") {
+  // Ranks 0 and 1 meet at about the moment when rank 2, of another group, fails.
+  for (int round = 0; round < 2000; ++round) {
+    std::array<int, 2> met{};
+    auto const body = [&](int rank, Communicator& world) {
+      auto const group = world.split(rank / 2, rank);
+      world.barrier();
+      for (int i = 0; i < round % 7 * (rank == 1 ? 13 : rank == 2 ? 11 : 1); ++i)
+        std::this_thread::yield();
+      if (rank == 2) throw IoError("the disk is gone");
+      float x = 1.0f;
+      group->all_reduce(TensorView(&x, DType::f32, {1}), ReduceOp::sum);
+      met[static_cast<std::size_t>(rank)] = 1;
+    };
+    CHECK_THROWS_WITH(run_ranks(3, body), "the disk is gone");
+    CHECK(met[0] == met[1]);
   }
 }
 

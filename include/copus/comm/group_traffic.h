@@ -1,5 +1,6 @@
 // What has passed through a group so far, as one of its ranks saw it.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 namespace copus {
@@ -15,6 +16,21 @@ struct GroupTraffic {
   double bus_bandwidth() const {
     return seconds > 0.0 ? static_cast<double>(bus_bytes) / seconds : 0.0;
   }
+};
+
+// A rank's running count of it. One thread at a time adds, any may read: the queue's thread gathers
+// weights while the run looks.
+class TrafficCounter {
+ public:
+  void add_bytes(std::int64_t bytes) { bus_bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  void add_seconds(double seconds) { seconds_.fetch_add(seconds, std::memory_order_relaxed); }
+  GroupTraffic now() const {
+    return {seconds_.load(std::memory_order_relaxed), bus_bytes_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  std::atomic<double> seconds_{0.0};
+  std::atomic<std::int64_t> bus_bytes_{0};
 };
 
 }  // namespace copus

@@ -22,7 +22,7 @@ class MeshGroups {
  private:
   friend class Mesh;
   std::shared_ptr<CommActivity> activity_;
-  GroupTraffic all_traffic_, dp_traffic_, tp_traffic_, pp_traffic_;
+  TrafficCounter all_traffic_, dp_traffic_, tp_traffic_, pp_traffic_;
   std::unique_ptr<Communicator> all_, dp_, tp_, pp_, kv_replicas_;
 };
 
@@ -45,10 +45,10 @@ class Mesh {
   // Of the tp group, those that hold the same kv heads when tp exceeds their number; else of one.
   Communicator& kv_replicas() const { return *groups_->kv_replicas_; }
 
-  // Those of dp belong to whichever thread calls dp.
-  const GroupTraffic& dp_traffic() const { return groups_->dp_traffic_; }
-  const GroupTraffic& tp_traffic() const { return groups_->tp_traffic_; }
-  const GroupTraffic& pp_traffic() const { return groups_->pp_traffic_; }
+  // So far: gathers of weights may be on their way in dp.
+  GroupTraffic dp_traffic() const { return groups_->dp_traffic_.now(); }
+  GroupTraffic tp_traffic() const { return groups_->tp_traffic_.now(); }
+  GroupTraffic pp_traffic() const { return groups_->pp_traffic_.now(); }
   // Time this rank's own thread has spent so far in calls of its groups other than dp.
   double communication_seconds() const;
 

@@ -117,7 +117,7 @@ class Trainer {
 
   Config config_;
   std::shared_ptr<CommActivity> activity_ = std::make_shared<CommActivity>();
-  GroupTraffic world_traffic_;
+  TrafficCounter world_traffic_;
   std::unique_ptr<Communicator> world_;
   Backend& backend_;
   std::vector<Param> table_;
