@@ -52,7 +52,7 @@ void on_ranks(const RankFlags& flags, const std::function<void(const BenchRank&)
       for (const std::string& note : device.notes)
         standard_error().write(fmt::format("note: {}\n", note));
     }
-    auto const backend = make_backend(device, share.threads);
+    auto const backend = make_backend(device, share.threads, flags.emulate_bf16);
     auto const ranks = join_devices(world, device, *backend);
     body({*ranks, *backend, device, share.threads});
   };

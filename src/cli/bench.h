@@ -28,6 +28,7 @@ struct RankFlags {
   int threads = 0;
   DeviceChoice device = DeviceChoice::automatic;
   TransportChoice transport = TransportChoice::automatic;
+  bool emulate_bf16 = false;
   bool json = false;
 };
 void add_rank_options(CLI::App& command, RankFlags& flags);

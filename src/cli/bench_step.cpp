@@ -27,7 +27,6 @@ struct BenchStepFlags {
   ParallelConfig parallel;
   std::string out, vs;
   Precision precision = Precision::fp32;
-  bool emulate_bf16 = false;
   int steps = 5;
   std::int64_t noise_every = 0;
 };
@@ -36,7 +35,7 @@ Config config_of(const BenchStepFlags& flags) {
   std::vector<std::string> problems;
   Config config = config_of(flags.model, problems);
   config.train.precision = flags.precision;
-  config.train.emulate_bf16 = flags.emulate_bf16;
+  config.train.emulate_bf16 = flags.rank.emulate_bf16;
   if (!problems.empty()) throw ConfigError(problems);
   config.parallel = flags.parallel;
   if (flags.noise_every > 0) {
@@ -91,32 +90,35 @@ nlohmann::json as_json(const BenchStepFlags& flags, const BenchRank& rank, const
                        const StepBench& bench) {
   nlohmann::json noise;
   if (bench.noise_scale) noise = as_json(*bench.noise_scale, bench.step_seconds, flags.noise_every);
-  nlohmann::json result = {{"model", flags.model.model},
-                           {"noise_scale", noise},
-                           {"precision", std::string(name_of(flags.precision))},
-                           {"batch", flags.model.batch},
-                           {"micro_batch", bench.micro},
-                           {"seq_len", flags.model.seq_len},
-                           {"steps", flags.steps},
-                           {"transport", rank.world.transport()},
-                           {"ranks", layout.world()},
-                           {"threads", rank.threads},
-                           {"layout", copus::as_json(layout)},
-                           {"tokens_per_second", bench.tokens_per_second},
-                           {"step_seconds", bench.step_seconds},
-                           {"fastest_seconds", bench.fastest_seconds},
-                           {"slowest_seconds", bench.slowest_seconds},
-                           {"mfu", bench.mfu},
-                           {"device", rank.device.on_gpu ? rank.device.words : rank.backend.name()},
-                           {"peak_flops", bench.peak_flops},
-                           {"measured_flops", bench.measured_flops},
-                           {"bandwidth", bench.bandwidth},
-                           {"planned_memory_bytes", bench.planned_bytes},
-                           {"peak_memory_bytes", bench.peak_memory_bytes},
-                           {"compute_seconds", as_json(bench.compute)},
-                           {"communication_seconds", as_json(bench.communication)},
-                           {"groups", as_json(bench.groups)},
-                           {"parts", as_json(bench.parts)}};
+  nlohmann::json result = {
+      {"model", flags.model.model},
+      {"noise_scale", noise},
+      {"precision", std::string(name_of(flags.precision))},
+      {"emulate_bf16", flags.rank.emulate_bf16},
+      {"recompute", name_of(flags.parallel.recompute.value_or(Recompute::none))},
+      {"batch", flags.model.batch},
+      {"micro_batch", bench.micro},
+      {"seq_len", flags.model.seq_len},
+      {"steps", flags.steps},
+      {"transport", rank.world.transport()},
+      {"ranks", layout.world()},
+      {"threads", rank.threads},
+      {"layout", copus::as_json(layout)},
+      {"tokens_per_second", bench.tokens_per_second},
+      {"step_seconds", bench.step_seconds},
+      {"fastest_seconds", bench.fastest_seconds},
+      {"slowest_seconds", bench.slowest_seconds},
+      {"mfu", bench.mfu},
+      {"device", rank.device.on_gpu ? rank.device.words : rank.backend.name()},
+      {"peak_flops", bench.peak_flops},
+      {"measured_flops", bench.measured_flops},
+      {"bandwidth", bench.bandwidth},
+      {"planned_memory_bytes", bench.planned_bytes},
+      {"peak_memory_bytes", bench.peak_memory_bytes},
+      {"compute_seconds", as_json(bench.compute)},
+      {"communication_seconds", as_json(bench.communication)},
+      {"groups", as_json(bench.groups)},
+      {"parts", as_json(bench.parts)}};
   if (bench.issue_seconds) result["issue_seconds"] = *bench.issue_seconds;
   return result;
 }
@@ -220,6 +222,8 @@ void run_step(const BenchStepFlags& flags) {
         result["vs"] = {{"file", ratios->file},
                         {"tokens_per_second", ratios->total},
                         {"parts", ratios->parts},
+                        {"only_here", ratios->only_here},
+                        {"only_there", ratios->only_there},
                         {"differences", ratios->differences}};
       fmt::print("{}\n", result.dump(2));
     } else {
@@ -261,8 +265,8 @@ void add_bench_step(CLI::App& bench) {
                                                     {"bf16", Precision::bf16}};
   command->add_option("--precision", flags->precision, "fp32 or bf16; fp32 when not given")
       ->transform(CLI::CheckedTransformer(precisions));
-  command->add_flag("--emulate-bf16", flags->emulate_bf16,
-                    "Take bf16 also on a CPU without bf16 products");
+  command->add_flag("--emulate-bf16", flags->rank.emulate_bf16,
+                    "Make bf16 products of fp32 ones, also on a CPU that has its own");
   add_rank_options(*command, flags->rank);
   add_layout_options(*command, flags->parallel);
   command

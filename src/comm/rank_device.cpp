@@ -117,8 +117,8 @@ RankDevice choose_device(Communicator& world, const DeviceRequest& request,
   return device;
 }
 
-std::unique_ptr<Backend> make_backend(const RankDevice& device, int threads) {
-  return device.on_gpu ? make_cuda_backend(device.gpu) : make_cpu_backend(threads);
+std::unique_ptr<Backend> make_backend(const RankDevice& device, int threads, bool widens_bf16) {
+  return device.on_gpu ? make_cuda_backend(device.gpu) : make_cpu_backend(threads, widens_bf16);
 }
 
 std::unique_ptr<Communicator> join_devices(Communicator& world, const RankDevice& device,

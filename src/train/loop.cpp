@@ -13,6 +13,7 @@
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/train/profile.h"
+#include "copus/train/rank_peak.h"
 #include "copus/train/resolve.h"
 #include "copus/train/run_plan.h"
 #include "train/memory_room.h"
@@ -48,14 +49,17 @@ bool go_on_as_chosen(const std::string& checkpoint, const Config& config, Commun
   if (!unreadable.empty()) throw ConfigError(unreadable);
   broadcast_value(world, chosen, 0);
   if (chosen.dp == 0) return false;
+  // Batches that are given by a schedule are not the planner's.
+  if (!config.batch.schedule.empty()) chosen.batch = 0;
   std::string const problem = plan_problem(run_plan(chosen), config, world.size());
   if (!problem.empty()) {
     log.warn("what the planner had chosen is not possible any more: " + problem);
     return false;
   }
   plan = run_plan(chosen);
-  log.info(fmt::format("going on as the planner had chosen: {}, batch {}", to_string(plan.layout),
-                       plan.batch.value_or(config.batch.sequences)));
+  log.info(fmt::format("going on as the planner had chosen: {}{} in micro-batches of {}",
+                       to_string(plan.layout),
+                       plan.batch ? fmt::format(", batch {}", *plan.batch) : "", plan.micro));
   return true;
 }
 
@@ -100,8 +104,13 @@ RunEnd train(Config config, const TrainOptions& options, Communicator& world) {
   bool const acts = config.adapt.mode == AdaptMode::act && config.adapt.script.empty();
   bool const chosen = acts && !inputs.checkpoint.directory.empty() &&
                       go_on_as_chosen(inputs.checkpoint.directory, config, world, log, plan);
-  auto const backend = make_backend(device, options.threads);
+  auto const backend = make_backend(device, options.threads, config.train.emulate_bf16);
   RunMachine machine = run_machine(world, device, *backend, config.train.precision);
+  if (std::string const words = slow_bf16_words(
+          device, *backend, config, machine.peak_flops[static_cast<std::size_t>(world.rank())]);
+      !words.empty()) {
+    log.warn(words);
+  }
   RunStart start{plan, std::move(*script)};
   if (plans(config)) start.cluster = planning_cluster(config, options.hardware, machine, world);
   if (acts && !chosen) start.trials = starting_plans(config, *start.cluster, world);

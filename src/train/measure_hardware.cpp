@@ -7,6 +7,7 @@
 #include "copus/backend/buffer.h"
 #include "copus/backend/machine.h"
 #include "copus/comm/broadcast.h"
+#include "copus/parallel/activations.h"
 #include "train/stopwatch.h"
 
 namespace copus {
@@ -42,11 +43,14 @@ Link link_of(Communicator& world, Backend& backend) {
 }
 
 // Rank 0's products while the others wait, over its products while all of them compute.
-double alone_factor(Backend& backend, Communicator& world, double together) {
+double alone_factor(Backend& backend, Communicator& world, Precision precision, double together) {
   if (world.size() == 1) return 1.0;
   double factor = 1.0;
   world.barrier();
-  if (world.rank() == 0) factor = std::max(1.0, measured_peak_flops(backend) / together);
+  if (world.rank() == 0) {
+    double const alone = measured_peak_flops(backend, compute_type(precision));
+    factor = std::max(1.0, alone / together);
+  }
   broadcast_value(world, factor, 0);
   return factor;
 }
@@ -74,7 +78,7 @@ Hardware measure_hardware(Backend& backend, Communicator& world, double peak_flo
   hardware.between = mean;
   hardware.inside = hosts > 1 ? Link{0.0, hardware.memory_bytes_per_second / 2.0} : mean;
   if (world.size() == 1) hardware.inside.bytes_per_second = hardware.memory_bytes_per_second / 2.0;
-  hardware.alone = alone_factor(backend, world, peak_flops);
+  hardware.alone = alone_factor(backend, world, precision, peak_flops);
   // Microseconds fit between two turns of the processor: this is the time of a rank alone.
   double launch = measured_launch_seconds(backend) * hardware.alone;
   world.all_reduce(std::span<double>(&launch, 1), ReduceOp::sum);  // world: the mean rank

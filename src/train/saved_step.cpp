@@ -39,9 +39,10 @@ StepRatios compare_steps(const std::string& file, const nlohmann::json& saved,
   ratios.file = file;
   ratios.total =
       now.at("tokens_per_second").get<double>() / saved.at("tokens_per_second").get<double>();
-  for (const char* key : {"model", "precision", "batch", "micro_batch", "seq_len", "transport",
-                          "ranks", "threads", "layout"}) {
-    nlohmann::json const there = saved.value(key, nlohmann::json()), here = now.at(key);
+  for (const char* key : {"model", "precision", "emulate_bf16", "recompute", "batch", "micro_batch",
+                          "seq_len", "transport", "ranks", "threads", "layout", "device"}) {
+    nlohmann::json const there = saved.value(key, nlohmann::json()),
+                         here = now.value(key, nlohmann::json());
     if (there != here)
       ratios.differences.push_back(fmt::format("{}: {}, here {}", key, there.dump(), here.dump()));
   }

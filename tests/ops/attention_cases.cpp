@@ -230,7 +230,10 @@ std::vector<OpCase> attention_cases() {
                                            {2, 70, 2, 2, 33, 0, 0.1f},
                                            {1, 133, 4, 2, 64, 0, 0.2f},
                                            {1, 98, 2, 1, 80, 4, 0.0f},
-                                           {1, 69, 2, 2, 160, 0, 0.1f}}) {
+                                           {1, 69, 2, 2, 160, 0, 0.1f},
+                                           // Many blocks of one kv head; many heads of two blocks.
+                                           {1, 330, 3, 1, 8, 0, 0.1f},
+                                           {3, 66, 8, 8, 4, 2, 0.0f}}) {
     rows.push_back(attention_case(s));
     rows.push_back(attention_backward_case(s, false));
   }

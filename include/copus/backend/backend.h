@@ -193,7 +193,8 @@ class Backend {
 // Why bf16 products are slower here than fp32 ones, in words; empty where the processor has them.
 std::string cpu_bf16_problem();
 // `threads` 0: all that this process may run on. The backend belongs to the thread that uses it.
-std::unique_ptr<Backend> make_cpu_backend(int threads);
+// `widens_bf16`: products of bf16 are made of fp32 ones, also where the processor has its own.
+std::unique_ptr<Backend> make_cpu_backend(int threads, bool widens_bf16 = false);
 
 // Why no CUDA device can be used here, in words; empty when device 0 can.
 std::string cuda_problem();

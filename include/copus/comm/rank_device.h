@@ -39,8 +39,10 @@ struct RankDevice {
 // auto takes GPUs where every rank can use one, and NCCL where each has its own.
 RankDevice choose_device(Communicator& world, const DeviceRequest& request, const CudaFacts& facts);
 
-// `threads`: of a rank on the CPU. Throws CudaError where the GPU fails after all.
-std::unique_ptr<Backend> make_backend(const RankDevice& device, int threads);
+// `threads`, `widens_bf16`: of a rank on the CPU, as make_cpu_backend has them. Throws CudaError
+// where the GPU fails after all.
+std::unique_ptr<Backend> make_backend(const RankDevice& device, int threads,
+                                      bool widens_bf16 = false);
 
 // The ranks of `world` once more, for tensors in their backends' memory: as they are where the host
 // reaches that, by NCCL, or staged through the host. Every rank calls it; `backend` outlives it.

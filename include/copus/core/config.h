@@ -109,7 +109,7 @@ struct TrainConfig {
   std::int64_t tokens = 0;
   std::uint64_t seed = 1;
   Precision precision = Precision::fp32;
-  bool emulate_bf16 = false;           // take bf16 also where it is slower than fp32
+  bool emulate_bf16 = false;           // on a CPU: products of bf16 from fp32 ones
   std::int64_t eval_every_tokens = 0;  // 0: only at the end
   std::int64_t eval_tokens = 0;        // 0: all of data.val
   bool deterministic = true;

@@ -21,8 +21,8 @@ std::int64_t whole_vectors(std::int64_t n) {
 
 // One head of one batch row: rows T apart by `stride`, of D elements.
 struct Head {
-  float* data;
-  std::int64_t stride;
+  float* data = nullptr;
+  std::int64_t stride = 0;
   float* row(std::int64_t t) const { return data + t * stride; }
 };
 Head head_of(const TensorView& x, std::int64_t b, std::int64_t h) {
@@ -36,15 +36,18 @@ class WideHeads {
  public:
   WideHeads(float* data, std::int64_t T, std::int64_t D) : data_(data), T_(T), D_(D) {}
   Head at(int place) const { return {data_ + place * T_ * D_, D_}; }
-  Head load(int place, const TensorView& x, std::int64_t b, std::int64_t h) const {
-    for_rows(place, x, b, h, [&](float* wide, const Bf16* stored) {
+  // Rows [first, last).
+  Head load(int place, const TensorView& x, std::int64_t b, std::int64_t h, std::int64_t first,
+            std::int64_t last) const {
+    for_rows(place, x, b, h, first, last, [&](float* wide, const Bf16* stored) {
 #pragma omp simd
       for (std::int64_t d = 0; d < D_; ++d) wide[d] = get(stored[d]);
     });
     return at(place);
   }
-  void store(int place, const TensorView& x, std::int64_t b, std::int64_t h) const {
-    for_rows(place, x, b, h, [&](const float* wide, Bf16* stored) {
+  void store(int place, const TensorView& x, std::int64_t b, std::int64_t h, std::int64_t first,
+             std::int64_t last) const {
+    for_rows(place, x, b, h, first, last, [&](const float* wide, Bf16* stored) {
 #pragma omp simd
       for (std::int64_t d = 0; d < D_; ++d) put(stored[d], wide[d]);
     });
@@ -52,10 +55,10 @@ class WideHeads {
 
  private:
   template <class Body>
-  void for_rows(int place, const TensorView& x, std::int64_t b, std::int64_t h,
-                const Body& body) const {
+  void for_rows(int place, const TensorView& x, std::int64_t b, std::int64_t h, std::int64_t first,
+                std::int64_t last, const Body& body) const {
     Bf16* const head = x.ptr<Bf16>() + b * x.stride[0] + h * x.stride[2];
-    for (std::int64_t t = 0; t < T_; ++t) body(at(place).row(t), head + t * x.stride[1]);
+    for (std::int64_t t = first; t < last; ++t) body(at(place).row(t), head + t * x.stride[1]);
   }
 
   float* data_;
@@ -167,6 +170,25 @@ void score(float* scores, const Block& block, std::int64_t D, float scale, const
                   q.row(block.first), k.data, 0.0f, scores);
 }
 
+// A head's blocks of queries in a few runs of equal work (a block's work grows with its keys), so
+// that few heads still keep many threads busy. How many follows from the sizes alone: sums over
+// runs are then the same whatever the number of threads.
+struct Runs {
+  std::int64_t blocks = 0, count = 1;
+  Runs(const Sizes& s, std::int64_t items) : blocks(s.blocks()) {
+    constexpr std::int64_t kEnough = 24, kMost = 8;  // items of work; runs
+    std::int64_t const wanted = items > 0 ? (kEnough + items - 1) / items : 1;
+    count = std::max<std::int64_t>(1, std::min({wanted, kMost, blocks}));
+  }
+  // Blocks [begin(run), begin(run + 1)).
+  std::int64_t begin(std::int64_t run) const {
+    if (run == 0 || run == count) return run == 0 ? 0 : blocks;
+    double const share = std::sqrt(static_cast<double>(run) / static_cast<double>(count));
+    auto const near = static_cast<std::int64_t>(std::llround(share * static_cast<double>(blocks)));
+    return std::clamp(near, run, blocks - count + run);  // at least one block a run
+  }
+};
+
 struct ForwardHead {
   Head out, q, k, v;
   float* lse;
@@ -255,11 +277,12 @@ std::int64_t backward_work(const Sizes& s) {
   return (2 * kQueries + 1) * whole_vectors(s.T);
 }
 
-// All queries of a head against its kv head's keys; adds to d_k and d_v.
+// Queries of a head in the blocks [begin, end) against its kv head's keys; adds to d_k and d_v.
 void backward_head(const Sizes& s, const BackwardHead& head, std::int64_t b, std::int64_t h,
-                   const AttentionOptions& options, float* work) {
+                   std::int64_t begin, std::int64_t end, const AttentionOptions& options,
+                   float* work) {
   HeadMask const mask(options, s, b, h);
-  for (std::int64_t i = 0; i < s.blocks(); ++i) {
+  for (std::int64_t i = begin; i < end; ++i) {
     backward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr, work);
   }
 }
@@ -272,67 +295,126 @@ struct Saved {
   float* lse;
 };
 
-// One kv head of a batch row, so that d_k and d_v add up in one order.
-void backward_group(const Sizes& s, const Gradients& d, const Saved& saved, std::int64_t b,
-                    std::int64_t kv, const AttentionOptions& options, float* work) {
-  Head const d_keys = head_of(d.d_k, b, kv), d_values = head_of(d.d_v, b, kv);
-  zero_rows(d_keys, s.T, s.D);
-  zero_rows(d_values, s.T, s.D);
-  std::int64_t const group = s.H / s.K;
+constexpr int kWideForward = 4, kWideBackward = 8;  // heads held as fp32 at a time
+
+void wide_forward_head(const Sizes& s, const TensorView& out, const Saved& saved, std::int64_t b,
+                       std::int64_t h, std::int64_t begin, std::int64_t end,
+                       const AttentionOptions& options, float* work) {
+  WideHeads const wide(work, s.T, s.D);
+  std::int64_t const kv = h * s.K / s.H;
+  std::int64_t const first = begin * kQueries, last = std::min(s.T, end * kQueries);
+  ForwardHead const head{wide.at(0), wide.load(1, saved.q, b, h, first, last),
+                         wide.load(2, saved.k, b, kv, 0, last),
+                         wide.load(3, saved.v, b, kv, 0, last), saved.lse + (b * s.H + h) * s.T};
+  HeadMask const mask(options, s, b, h);
+  for (std::int64_t i = begin; i < end; ++i) {
+    forward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
+                  work + kWideForward * s.T * s.D);
+  }
+  wide.store(0, out, b, h, first, last);
+}
+
+// One run of blocks of all heads of a kv head: they add to one d_k and d_v in one order.
+struct BackwardItem {
+  std::int64_t b, kv, begin, end;
+  Head d_k, d_v;  // fp32; in bf16 none where there is one run, whose sums are stored at once
+};
+
+void backward_group(const Sizes& s, const Gradients& d, const Saved& saved,
+                    const BackwardItem& item, const AttentionOptions& options, float* work) {
+  std::int64_t const b = item.b, kv = item.kv, begin = item.begin, end = item.end;
+  Head const d_k = item.d_k, d_v = item.d_v;
+  std::int64_t const group = s.H / s.K, keys = std::min(s.T, end * kQueries);
+  zero_rows(d_k, keys, s.D);
+  zero_rows(d_v, keys, s.D);
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
     BackwardHead const head{head_of(d.d_q, b, h),
-                            d_keys,
-                            d_values,
+                            d_k,
+                            d_v,
                             head_of(saved.d_out, b, h),
                             head_of(saved.q, b, h),
                             head_of(saved.k, b, kv),
                             head_of(saved.v, b, kv),
                             head_of(saved.out, b, h),
                             saved.lse + (b * s.H + h) * s.T};
-    backward_head(s, head, b, h, options, work);
+    backward_head(s, head, b, h, begin, end, options, work);
   }
 }
 
-constexpr int kWideForward = 4, kWideBackward = 8;  // heads held as fp32 at a time
-
-void wide_forward_head(const Sizes& s, const TensorView& out, const Saved& saved, std::int64_t b,
-                       std::int64_t h, const AttentionOptions& options, float* work) {
+void wide_backward_group(const Sizes& s, const Gradients& d, const Saved& saved,
+                         const BackwardItem& item, const AttentionOptions& options, float* work) {
+  std::int64_t const b = item.b, kv = item.kv, begin = item.begin, end = item.end;
   WideHeads const wide(work, s.T, s.D);
-  std::int64_t const kv = h * s.K / s.H;
-  ForwardHead const head{wide.at(0), wide.load(1, saved.q, b, h), wide.load(2, saved.k, b, kv),
-                         wide.load(3, saved.v, b, kv), saved.lse + (b * s.H + h) * s.T};
-  HeadMask const mask(options, s, b, h);
-  for (std::int64_t i = 0; i < s.blocks(); ++i) {
-    forward_block(Block(i, s), s, head, options, options.dropout.p > 0.0f ? &mask : nullptr,
-                  work + kWideForward * s.T * s.D);
-  }
-  wide.store(0, out, b, h);
-}
-
-void wide_backward_group(const Sizes& s, const Gradients& d, const Saved& saved, std::int64_t b,
-                         std::int64_t kv, const AttentionOptions& options, float* work) {
-  WideHeads const wide(work, s.T, s.D);
-  Head const keys = wide.load(0, saved.k, b, kv), values = wide.load(1, saved.v, b, kv),
-             d_keys = wide.at(2), d_values = wide.at(3);
-  zero_rows(d_keys, s.T, s.D);
-  zero_rows(d_values, s.T, s.D);
+  bool const stores = item.d_k.data == nullptr;
+  Head const d_k = stores ? wide.at(6) : item.d_k, d_v = stores ? wide.at(7) : item.d_v;
+  std::int64_t const first = begin * kQueries, last = std::min(s.T, end * kQueries);
+  Head const keys = wide.load(0, saved.k, b, kv, 0, last),
+             values = wide.load(1, saved.v, b, kv, 0, last);
+  zero_rows(d_k, last, s.D);
+  zero_rows(d_v, last, s.D);
   std::int64_t const group = s.H / s.K;
   for (std::int64_t h = kv * group; h < (kv + 1) * group; ++h) {
-    BackwardHead const head{wide.at(4),
-                            d_keys,
-                            d_values,
-                            wide.load(5, saved.d_out, b, h),
-                            wide.load(6, saved.q, b, h),
+    BackwardHead const head{wide.at(2),
+                            d_k,
+                            d_v,
+                            wide.load(3, saved.d_out, b, h, first, last),
+                            wide.load(4, saved.q, b, h, first, last),
                             keys,
                             values,
-                            wide.load(7, saved.out, b, h),
+                            wide.load(5, saved.out, b, h, first, last),
                             saved.lse + (b * s.H + h) * s.T};
-    backward_head(s, head, b, h, options, work + kWideBackward * s.T * s.D);
-    wide.store(4, d.d_q, b, h);
+    backward_head(s, head, b, h, begin, end, options, work + kWideBackward * s.T * s.D);
+    wide.store(2, d.d_q, b, h, first, last);
   }
-  wide.store(2, d.d_k, b, kv);
-  wide.store(3, d.d_v, b, kv);
+  if (!stores) return;
+  wide.store(6, d.d_k, b, kv, 0, s.T);
+  wide.store(7, d.d_v, b, kv, 0, s.T);
 }
+
+// Sums of d_k and d_v over the runs of a kv head, in the order of the runs.
+class PartialSums {
+ public:
+  PartialSums(const Sizes& s, const Runs& runs, float* data) : s_(s), runs_(runs), data_(data) {}
+  static std::int64_t floats(const Sizes& s, const Runs& runs) {
+    return s.B * s.K * runs.count * 2 * s.T * s.D;
+  }
+  Head d_k(std::int64_t item) const { return {data_ + 2 * item * s_.T * s_.D, s_.D}; }
+  Head d_v(std::int64_t item) const { return {data_ + (2 * item + 1) * s_.T * s_.D, s_.D}; }
+
+  // Rows [first, last) of one kv head, into both outputs.
+  void write(const TensorView& d_k_out, const TensorView& d_v_out, std::int64_t b, std::int64_t kv,
+             std::int64_t first, std::int64_t last) const {
+    with_compute_type(d_k_out.dtype, [&]<class T>(T) {
+      for (std::int64_t t = first; t < last; ++t) {
+        write_row<T>(d_k_out, b, kv, t, [&](std::int64_t item) { return d_k(item); });
+        write_row<T>(d_v_out, b, kv, t, [&](std::int64_t item) { return d_v(item); });
+      }
+    });
+  }
+
+ private:
+  template <class T, class Part>
+  void write_row(const TensorView& out, std::int64_t b, std::int64_t kv, std::int64_t t,
+                 const Part& part) const {
+    T* const to = out.ptr<T>() + b * out.stride[0] + t * out.stride[1] + kv * out.stride[2];
+    std::int64_t const item = (b * s_.K + kv) * runs_.count, end = item + runs_.count;
+    // The first run whose queries see this key.
+    std::int64_t seeing = 0;
+    while (runs_.begin(seeing + 1) * kQueries <= t) ++seeing;
+    float* const sum = part(end - 1).row(t);  // of the last run, which sees all
+    for (std::int64_t i = item + seeing; i + 1 < end; ++i) {
+      const float* const x = part(i).row(t);
+#pragma omp simd
+      for (std::int64_t d = 0; d < s_.D; ++d) sum[d] += x[d];
+    }
+#pragma omp simd
+    for (std::int64_t d = 0; d < s_.D; ++d) put(to[d], sum[d]);
+  }
+
+  const Sizes& s_;
+  const Runs& runs_;
+  float* data_;
+};
 
 }  // namespace
 
@@ -346,8 +428,11 @@ void CpuBackend::attention(TensorView out, TensorView lse, const TensorView& q, 
     std::int64_t const floats = forward_work(s) + kWideForward * s.T * s.D;
     float* const work = scratch(threads_ * floats);
     Saved const saved{{}, q, k, v, out, lse.ptr<float>()};
-    parallel_for_uneven(threads_, s.B * s.H, [&](int worker, std::int64_t item) {
-      wide_forward_head(s, out, saved, item / s.H, item % s.H, options, work + worker * floats);
+    Runs const runs(s, s.B * s.H);
+    parallel_for_uneven(threads_, s.B * s.H * runs.count, [&](int worker, std::int64_t item) {
+      std::int64_t const head = item / runs.count, run = item % runs.count;
+      wide_forward_head(s, out, saved, head / s.H, head % s.H, runs.begin(run), runs.begin(run + 1),
+                        options, work + worker * floats);
     });
     return;
   }
@@ -379,13 +464,32 @@ void CpuBackend::attention_backward(TensorView d_q, TensorView d_k, TensorView d
   COPUS_CHECK(lse.contiguous() && lse.dtype == DType::f32 && lse.numel() == s.B * s.H * s.T,
               "lse (B, H, T)");
   bool const half = q.dtype == DType::bf16;
+  Runs const runs(s, s.B * s.K);
+  bool const apart = runs.count > 1;
   std::int64_t const floats = backward_work(s) + (half ? kWideBackward * s.T * s.D : 0);
-  float* const work = scratch(threads_ * floats);
+  std::int64_t const sum_floats = apart ? PartialSums::floats(s, runs) : 0;
+  float* const sums = scratch(sum_floats + threads_ * floats);
+  float* const work = sums + sum_floats;
+  PartialSums const partial(s, runs, sums);
   Gradients const gradients{d_q, d_k, d_v};
   Saved const saved{d_out, q, k, v, out, lse.ptr<float>()};
-  parallel_for_uneven(threads_, s.B * s.K, [&](int worker, std::int64_t item) {
+  parallel_for_uneven(threads_, s.B * s.K * runs.count, [&](int worker, std::int64_t item) {
+    std::int64_t const head = item / runs.count, run = item % runs.count;
+    std::int64_t const b = head / s.K, kv = head % s.K;
+    BackwardItem part{b, kv, runs.begin(run), runs.begin(run + 1), {}, {}};
+    if (apart) {
+      part.d_k = partial.d_k(item), part.d_v = partial.d_v(item);
+    } else if (!half) {
+      part.d_k = head_of(d_k, b, kv), part.d_v = head_of(d_v, b, kv);
+    }
     auto const& group = half ? wide_backward_group : backward_group;
-    group(s, gradients, saved, item / s.K, item % s.K, options, work + worker * floats);
+    group(s, gradients, saved, part, options, work + worker * floats);
+  });
+  if (!apart) return;
+  std::int64_t const blocks = s.blocks();
+  parallel_for(threads_, s.B * s.K * blocks, [&](int, std::int64_t item) {
+    std::int64_t const head = item / blocks, first = item % blocks * kQueries;
+    partial.write(d_k, d_v, head / s.K, head % s.K, first, std::min(s.T, first + kQueries));
   });
 }
 

@@ -19,8 +19,10 @@ int processors_of_this_process() {
 
 }  // namespace
 
-CpuBackend::CpuBackend(int threads)
-    : threads_(threads == 0 ? processors_of_this_process() : threads), gemm_(threads_) {
+CpuBackend::CpuBackend(int threads, bool widens_bf16)
+    : threads_(threads == 0 ? processors_of_this_process() : threads),
+      widens_bf16_(widens_bf16 || !Gemm::has_bf16()),
+      gemm_(threads_) {
   COPUS_CHECK(threads >= 0, "a number of threads");
   use_threads(threads_);
 }
@@ -49,8 +51,8 @@ std::string cpu_bf16_problem() {
   return "this CPU, or this build without oneDNN, has no bf16 products (AVX512_BF16)";
 }
 
-std::unique_ptr<Backend> make_cpu_backend(int threads) {
-  return std::make_unique<CpuBackend>(threads);
+std::unique_ptr<Backend> make_cpu_backend(int threads, bool widens_bf16) {
+  return std::make_unique<CpuBackend>(threads, widens_bf16);
 }
 
 }  // namespace copus

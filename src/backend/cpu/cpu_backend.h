@@ -10,7 +10,8 @@ namespace copus {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads);
+  // `widens_bf16`: products of bf16 are made of fp32 ones, also where the processor has its own.
+  explicit CpuBackend(int threads, bool widens_bf16 = false);
   ~CpuBackend() override;
   CpuBackend(const CpuBackend&) = delete;
   CpuBackend& operator=(const CpuBackend&) = delete;
@@ -94,6 +95,7 @@ class CpuBackend final : public Backend {
                       const GemmShape& shape, bool accumulate, const TensorView& bias);
 
   int threads_;
+  bool widens_bf16_;
   Gemm gemm_;
   std::byte* scratch_ = nullptr;
   std::int64_t scratch_bytes_ = 0;

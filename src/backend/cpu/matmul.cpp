@@ -40,8 +40,9 @@ void widen(int threads, float* out, const RowsOf<Bf16>& x) {
 
 }  // namespace
 
-// Where the processor has no bf16 products: each operand as fp32, which is exact, and fp32 sums as
-// it has them. oneDNN's own way there takes four to five times as long (measured, avx512_core).
+// Where the processor has no bf16 products, or slow ones: each operand as fp32, which is exact, and
+// fp32 sums as it has them. oneDNN's own way there takes four to five times as long (measured,
+// avx512_core).
 void CpuBackend::widened_matmul(const TensorView& out, const TensorView& a, const TensorView& b,
                                 const GemmShape& shape, bool accumulate, const TensorView& bias) {
   bool const round = out.dtype == DType::bf16;
@@ -84,7 +85,7 @@ void CpuBackend::matmul(TensorView out, const TensorView& a, const TensorView& b
   } else if (!half) {
     gemm_.run(shape, out.ptr<float>(), a.ptr<float>(), b.ptr<float>(),
               bias ? bias.ptr<float>() : nullptr, options.accumulate);
-  } else if (Gemm::has_bf16()) {
+  } else if (!widens_bf16_) {
     gemm_.run(shape, out.data, out.dtype, a.ptr<Bf16>(), b.ptr<Bf16>(),
               bias ? bias.ptr<Bf16>() : nullptr, options.accumulate);
   } else {

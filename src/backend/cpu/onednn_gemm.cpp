@@ -159,6 +159,7 @@ void Gemm::run(const GemmShape& s, void* out, DType out_type, const Bf16* a, con
 
 void Gemm::run_alone(const GemmShape& s, float alpha, const float* a, const float* b, float beta,
                      float* out) {
+  use_threads(1);  // also outside of a parallel loop, whatever this thread was set to before
   sgemm(s, alpha, a, b, beta, out);
 }
 
