@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "cli/find_hardware.h"
 #include "cli/number_checks.h"
@@ -59,6 +60,10 @@ PlanInputs plan_inputs(const PlanFlags& flags, std::vector<std::string>& problem
   int used = 0;
   collect(problems, [&] { out.world = world_of(flags, out.config.cluster); });
   collect(problems, [&] { out.cluster = find_cluster(out.config); });
+  if (flags.world > 0) {
+    std::int64_t const node = std::max<std::int64_t>(1, out.cluster.gpus_per_node);
+    out.cluster.nodes = (out.world + node - 1) / node;
+  }
   collect(problems, [&] {
     if (out.world > 0) used = layouts_of(out.config, out.world).ranks;
   });

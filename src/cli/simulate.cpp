@@ -78,9 +78,9 @@ std::string assumed_curve(const Config& config) {
                          1, config.train.tokens / static_cast<std::int64_t>(kGrowth * kGrowth)));
 }
 
-void warn_of_inputs(const Config& config, const NoiseCurve& curve, double goal,
+void warn_of_inputs(const Config& config, int world, const NoiseCurve& curve, double goal,
                     std::vector<std::string>& warnings) {
-  if (batches_of(config.batch).size() == 1) {
+  if (batches_of(config, world).size() == 1) {
     warnings.push_back(
         fmt::format("batch.min, batch.max: not given, or equal; every policy keeps batch {}",
                     config.batch.sequences));
@@ -115,7 +115,7 @@ void run_simulate(const Flags& flags) {
   }
   Simulation const simulation =
       simulate(config, inputs.cluster, inputs.world, {*curve, flags.switch_seconds});
-  warn_of_inputs(config, *curve, simulation.useful_tokens, inputs.warnings);
+  warn_of_inputs(config, inputs.world, *curve, simulation.useful_tokens, inputs.warnings);
   if (assumed) inputs.warnings.push_back(fmt::format("--noise: not given; taken as {}", noise));
   for (const std::string& warning : inputs.warnings) say_warning(warning);
   SimulateReport const report{config,  inputs.cluster, inputs.world, noise,

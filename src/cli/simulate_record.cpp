@@ -5,42 +5,16 @@
 
 #include "cli/simulate_report.h"
 #include "copus/core/config_io.h"
+#include "copus/plan/decision_json.h"
 
 namespace copus {
 namespace detail {
 
 using nlohmann::json;
 
-json plan_json(const Configuration& configuration) {
-  const Layout& layout = configuration.shape.layout;
-  return {{"dp", layout.dp},
-          {"tp", layout.tp},
-          {"pp", layout.pp},
-          {"virtual_stages", layout.virtual_stages},
-          {"zero", layout.zero},
-          {"sequence_parallel", layout.sequence_parallel},
-          {"micro_batch", configuration.shape.micro},
-          {"recompute", name_of(configuration.shape.recompute)},
-          {"batch", configuration.batch}};
-}
-
-json decision_json(const Decision& decision) {
-  json out{{"from", plan_json(decision.from)},
-           {"to", plan_json(decision.to)},
-           {"reason", decision.reason},
-           {"predicted", decision.predicted},
-           {"current", decision.current},
-           {"probability", decision.probability},
-           {"cost_seconds", decision.cost_seconds},
-           {"predicted_tokens_per_second", decision.predicted_speed},
-           {"current_tokens_per_second", decision.current_speed},
-           {"acted", decision.change != Change::none}};
-  if (decision.critical_batch > 0.0) out["critical_batch"] = decision.critical_batch;
-  if (decision.crossing) out["crossing"] = *decision.crossing;
-  if (decision.runner_up) {
-    out["runner_up"] = plan_json(*decision.runner_up);
-    out["runner_up_goodput"] = decision.runner_up_goodput;
-  }
+json acted_json(const Decision& decision) {
+  json out = to_json(decision);
+  out["acted"] = decision.change != Change::none;
   return out;
 }
 
@@ -80,15 +54,15 @@ json event_of(const char* name, const RunPoint& at, const json& fields) {
 }
 
 json line_of(const SimulatedDecision& event) {
-  return event_of("decision", event.at, decision_json(event.decision));
+  return event_of("decision", event.at, acted_json(event.decision));
 }
 
 // A batch alone moves nothing: its decision says it all.
 json line_of(const SimulatedSwitch& event) {
   if (event.kind == Change::batch) return {};
   return event_of("reshard", event.at,
-                  {{"from", plan_json(event.from)},
-                   {"to", plan_json(event.to)},
+                  {{"from", to_json(event.from)},
+                   {"to", to_json(event.to)},
                    {"rollback", event.rollback},
                    {"seconds", {{"total", event.seconds}}}});
 }

@@ -7,6 +7,7 @@
 #include "copus/core/config_io.h"
 #include "copus/core/printable.h"
 #include "copus/core/units.h"
+#include "copus/plan/decision_json.h"
 #include "copus/plan/goodput.h"
 
 namespace copus {
@@ -39,7 +40,7 @@ json changes_json(const SimulatedRun& run) {
   for (const SimulatedEvent& event : run.events) {
     const auto* const decided = std::get_if<SimulatedDecision>(&event);
     if (decided == nullptr || decided->decision.change == Change::none) continue;
-    json one = detail::decision_json(decided->decision);
+    json one = detail::acted_json(decided->decision);
     one.update({{"step", decided->at.step},
                 {"tokens", decided->at.tokens},
                 {"useful_tokens", decided->at.useful_tokens},
@@ -75,8 +76,8 @@ json run_json(const SimulateReport& report, Policy policy) {
           {"layout_changes", run.layout_changes},
           {"rollbacks", run.rollbacks},
           {"switch_seconds", run.switch_seconds},
-          {"first", detail::plan_json(run.first)},
-          {"final", detail::plan_json(run.last)},
+          {"first", to_json(run.first)},
+          {"final", to_json(run.last)},
           {"decisions", run.decisions},
           {"changes", changes_json(run)},
           {"last_reason", last_reason(run)}};

@@ -27,9 +27,8 @@ void print_table(const SimulateReport& report);
 std::string record_of(const SimulatedRun& run);
 
 namespace detail {
-// A configuration, and a decision's fields but for the time, as metrics have them.
-nlohmann::json plan_json(const Configuration& configuration);
-nlohmann::json decision_json(const Decision& decision);
+// A decision's fields but for the time, as metrics have them.
+nlohmann::json acted_json(const Decision& decision);
 }  // namespace detail
 
 }  // namespace copus

@@ -119,6 +119,14 @@ std::int64_t noise_scale_bytes(const NoiseScaleBuffers& buffers) {
 
 }  // namespace
 
+std::int64_t most_micro_batches(const Config& config, const Layout& layout, std::int64_t micro) {
+  std::int64_t most = std::max(config.batch.sequences, config.batch.max);
+  for (const BatchStep& step : config.batch.schedule) most = std::max(most, step.sequences);
+  for (const ScriptedSwitch& entry : config.adapt.script)
+    most = std::max(most, entry.batch.value_or(0));
+  return std::max<std::int64_t>(1, most / (layout.dp * micro));
+}
+
 std::int64_t MemoryPlan::total() const {
   std::int64_t sum = 0;
   for (const MemorySegment& segment : segments) sum += segment.bytes;

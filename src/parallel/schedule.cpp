@@ -152,6 +152,10 @@ Schedule messages_under(const Layout& layout, int pp_rank, const std::vector<Slo
 
 }  // namespace
 
+Messages messages_of(const Layout& layout, bool can_start) {
+  return can_start && layout.virtual_stages > 1 ? Messages::under_work : Messages::between_work;
+}
+
 Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches,
                            Messages messages) {
   std::int64_t const m = micro_batches, pp = layout.pp;

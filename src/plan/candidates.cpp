@@ -59,7 +59,8 @@ std::string misses_schedule(const Config& config, const Layout& layout) {
 
 class Pricing {
  public:
-  Pricing(const Config& config, const Cluster& cluster) : config_(config), cluster_(cluster) {}
+  Pricing(const Config& config, const Cluster& cluster, CandidateUse use)
+      : config_(config), cluster_(cluster), use_(use) {}
 
   void price(const Layout& layout, std::int64_t batch, std::vector<Candidate>& out) {
     std::string const schedule = misses_schedule(config_, layout);
@@ -80,10 +81,12 @@ class Pricing {
     out.batch = batch;
     out.cost = step_cost(config_.model, shape, out.micro_batches(), config_.train.precision,
                          cluster_, sizes);
-    out.memory =
-        worst_stage(config_.model, shape.layout, shape.micro, out.micro_batches(),
-                    config_.train.precision, shape.recompute, sizes,
-                    config_.adapt.mode != AdaptMode::off, cluster_.hardware.attention_library());
+    std::int64_t const live = use_ == CandidateUse::run
+                                  ? most_micro_batches(config_, shape.layout, shape.micro)
+                                  : out.micro_batches();
+    out.memory = worst_stage(
+        config_.model, shape.layout, shape.micro, live, config_.train.precision, shape.recompute,
+        sizes, config_.adapt.mode != AdaptMode::off, cluster_.hardware.attention_library());
     out.reason = schedule;
     if (out.reason.empty() && out.memory.plan.total() > cluster_.hardware.usable_bytes()) {
       out.reason = too_large(out.memory, cluster_.hardware);
@@ -105,16 +108,18 @@ class Pricing {
 
   const Config& config_;
   const Cluster& cluster_;
+  CandidateUse use_;
   std::map<std::tuple<int, int, int, int, bool>, std::vector<StageElements>> sizes_;
 };
 
 }  // namespace
 
-std::vector<Candidate> candidates_of(const Config& config, const Cluster& cluster, int world) {
+std::vector<Candidate> candidates_of(const Config& config, const Cluster& cluster, int world,
+                                     CandidateUse use) {
   std::vector<Candidate> out;
-  Pricing pricing(config, cluster);
-  std::vector<std::int64_t> const batches = batches_of(config.batch);
-  for (const Layout& layout : layouts_of(config, world).layouts) {
+  Pricing pricing(config, cluster, use);
+  std::vector<std::int64_t> const batches = batches_of(config, world);
+  for (const Layout& layout : layouts_of(config, world, use).layouts) {
     for (std::int64_t batch : batches) pricing.price(layout, batch, out);
   }
   return out;

@@ -133,7 +133,7 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
       chunks_of(model, shape, detail::layer_costs(model, shape, precision, cluster), message);
   PipelineCost const line =
       pipeline_cost(layout, chunks.times, micro_batches, lent_rate(layout, cluster),
-                    layout.virtual_stages > 1 ? cluster.hardware.overlap_messages : 0.0);
+                    cluster.hardware.overlap_messages);
 
   StepCost cost;
   StepEnd end;

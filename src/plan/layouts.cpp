@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "copus/core/error.h"
@@ -29,6 +30,31 @@ std::vector<int> up_to(std::int64_t limit) {
   return all;
 }
 
+// What batches must be multiples of to be cut over dp ranks, for every dp that is in play.
+std::vector<std::int64_t> units_of(const Config& config, int world) {
+  std::vector<std::int64_t> units;
+  std::vector<int> const all =
+      config.parallel.dp ? std::vector<int>{*config.parallel.dp} : divisors(world, world);
+  for (int dp : all) units.push_back(dp * config.batch.micro.value_or(1));
+  return units;
+}
+
+// Adds to a ladder what lies too far apart for whoever takes multiples of `unit` alone: a decision
+// goes no farther than from one to its double. One that takes none of the ladder is left out.
+void fill_gaps(std::int64_t unit, std::int64_t low, std::int64_t high,
+               std::set<std::int64_t>& ladder) {
+  std::set<std::int64_t> mine;
+  std::copy_if(ladder.begin(), ladder.end(), std::inserter(mine, mine.end()),
+               [unit](std::int64_t batch) { return batch % unit == 0; });
+  if (mine.empty()) return;
+  mine.insert((low + unit - 1) / unit * unit);
+  mine.insert(high / unit * unit);
+  for (auto at = mine.begin(); std::next(at) != mine.end(); ++at) {
+    if (*std::next(at) > 2 * *at) mine.insert(2 * *at);
+  }
+  ladder.insert(mine.begin(), mine.end());
+}
+
 bool fits_some(const ModelConfig& model, const Layout& layout,
                const std::vector<std::int64_t>& batches, std::int64_t micro) {
   return std::any_of(batches.begin(), batches.end(), [&](std::int64_t batch) {
@@ -38,8 +64,8 @@ bool fits_some(const ModelConfig& model, const Layout& layout,
 
 class Enumeration {
  public:
-  Enumeration(const Config& config, int world)
-      : config_(config), world_(world), batches_(batches_of(config.batch)) {
+  Enumeration(const Config& config, int world, CandidateUse use)
+      : config_(config), world_(world), use_(use), batches_(batches_of(config, world)) {
     const ParallelConfig& asked = config.parallel;
     tp_ = choices(asked.tp, divisors(config.model.heads, world));
     pp_ = choices(asked.pp, up_to(std::min<std::int64_t>(config.model.layers, world)));
@@ -79,7 +105,12 @@ class Enumeration {
   }
 
   void add(int dp, int tp, int pp, std::vector<Layout>& found) {
-    const ParallelConfig& asked = config_.parallel;
+    ParallelConfig asked = config_.parallel;
+    if (use_ == CandidateUse::run) {
+      if (pp == 1) asked.virtual_stages = 1;
+      if (tp == 1) asked.sequence_parallel = false;
+      if (dp == 1) asked.zero = asked.zero.value_or(0);
+    }
     // Interleaving cuts the layers into equal chunks.
     std::vector<int> cuts{1};
     if (config_.model.layers % pp == 0) {
@@ -121,6 +152,7 @@ class Enumeration {
 
   const Config& config_;
   int world_;
+  CandidateUse use_;
   std::vector<std::int64_t> batches_;
   std::vector<int> tp_, pp_;
   std::vector<Layout> refused_;
@@ -128,7 +160,8 @@ class Enumeration {
 
 }  // namespace
 
-std::vector<std::int64_t> batches_of(const BatchConfig& batch) {
+std::vector<std::int64_t> batches_of(const Config& config, int world) {
+  const BatchConfig& batch = config.batch;
   std::set<std::int64_t> found{batch.sequences};
   if (!batch.schedule.empty()) {
     for (const BatchStep& step : batch.schedule) found.insert(step.sequences);
@@ -150,11 +183,12 @@ std::vector<std::int64_t> batches_of(const BatchConfig& batch) {
     keep(rung);
     if (rung % 2 == 0) keep(rung / 2 * 3);
   }
+  for (std::int64_t unit : units_of(config, world)) fill_gaps(unit, low, high, found);
   return {found.begin(), found.end()};
 }
 
-LayoutChoice layouts_of(const Config& config, int world) {
-  return Enumeration(config, world).run();
+LayoutChoice layouts_of(const Config& config, int world, CandidateUse use) {
+  return Enumeration(config, world, use).run();
 }
 
 }  // namespace copus

@@ -70,15 +70,15 @@ std::string noise_text(const Situation& now, const PlannerRules& rules) {
                      rules.calibration * now.noise.low, rules.calibration * now.noise.high);
 }
 
-// "", or what is not considered because it has been rolled back.
+// "", or what is not considered because it was refused or rolled back.
 std::string held_text(const PlannerState& state, const Situation& now) {
   std::string text;
   for (const HeldBack& held : state.held) {
     if (held.until_step <= now.step) continue;
     text += fmt::format(
-        "; {}{} is held back until step {} (rolled back {})", to_string(held.layout),
+        "; {}{} is held back until step {} (refused or rolled back {})", to_string(held.layout),
         held.micro > 0 ? fmt::format(", micro-batch {}", held.micro) : "", held.until_step,
-        held.rollbacks == 1 ? "once" : fmt::format("{} times", held.rollbacks));
+        held.failures == 1 ? "once" : fmt::format("{} times", held.failures));
   }
   return text;
 }
@@ -123,14 +123,14 @@ std::string text_of(const Weighing& weighing, const Option& option, const Planne
 void note_runner_up(Decision& out, const Option& option) {
   out.runner_up = option.row->configuration;
   out.runner_up_goodput = option.worth;
+  out.runner_up_speed = option.speed;
 }
 
 // The first of the best options that passes; else why the best one does not.
 Decision choose(const Weighing& weighing, const PlannerRules& rules, const Situation& now,
                 PlannerState& state) {
-  constexpr std::size_t kConsidered = 16;
   Decision out = staying(weighing, now);
-  std::vector<Option> const options = weighing.best(kConsidered);
+  std::vector<Option> const options = weighing.best();
   std::optional<Configuration> const wanted_before = state.wanted;
   state.wanted.reset();
   std::string shortfall;
@@ -228,18 +228,17 @@ void note_change(PlannerState& state, std::int64_t step) {
   state.wanted.reset();
 }
 
-void note_rollback(PlannerState& state, const PlannerRules& rules, const StepShape& left,
-                   const StepShape& kept, std::int64_t step) {
-  note_change(state, step);
+void note_failure(PlannerState& state, const PlannerRules& rules, const StepShape& left,
+                  const StepShape& kept, std::int64_t step) {
   HeldBack const key{left.layout, left.layout == kept.layout ? left.micro : 0, 0, 0};
   auto held = std::find_if(state.held.begin(), state.held.end(), [&](const HeldBack& h) {
     return h.layout == key.layout && h.micro == key.micro;
   });
   if (held == state.held.end()) held = state.held.insert(held, key);
   constexpr std::int64_t kMostDoublings = 20;
-  held->rollbacks += 1;
+  held->failures += 1;
   std::int64_t const wait = std::max(rules.min_dwell_steps, rules.interval_steps);
-  held->until_step = step + (wait << std::min(held->rollbacks, kMostDoublings));
+  held->until_step = step + (wait << std::min(held->failures, kMostDoublings));
 }
 
 }  // namespace copus

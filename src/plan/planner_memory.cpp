@@ -69,7 +69,7 @@ std::string memory_text(const PlannerMemory& memory) {
     held.push_back({{"layout", detail::to_json(h.layout)},
                     {"micro", h.micro},
                     {"until_step", h.until_step},
-                    {"rollbacks", h.rollbacks}});
+                    {"failures", h.failures}});
   }
   for (const NoiseTrend::Point& p : memory.trend.points) {
     trend.push_back({p.tokens, p.log_critical_batch});
@@ -92,8 +92,8 @@ PlannerMemory parse_memory(const std::string& text, const std::string& name) try
   for (const json& h : in.at("held")) {
     memory.state.held.push_back(
         {detail::layout_from(h.at("layout"), name), h.at("micro").get<std::int64_t>(),
-         h.at("until_step").get<std::int64_t>(), h.at("rollbacks").get<std::int64_t>()});
-    require(memory.state.held.back().rollbacks >= 1, name + ": held.rollbacks is 1 or more");
+         h.at("until_step").get<std::int64_t>(), h.at("failures").get<std::int64_t>()});
+    require(memory.state.held.back().failures >= 1, name + ": held.failures is 1 or more");
   }
   for (const json& p : in.at("trend")) {
     memory.trend.points.push_back({p.at(0).get<double>(), p.at(1).get<double>()});

@@ -118,14 +118,14 @@ class Player {
   }
 
   void reshard(const json& in) {
+    Configuration const from = configuration_of(in.at("from")), to = configuration_of(in.at("to"));
+    auto const step = in.at("step").get<std::int64_t>();
     if (in.contains("refused")) {
-      planner_->refused();
+      planner_->refused(from.shape, to.shape, step);
       return;
     }
-    Configuration const from = configuration_of(in.at("from"));
-    present_ = configuration_of(in.at("to"));
-    planner_->changed(from.shape, present_.shape, in.at("step").get<std::int64_t>(),
-                      in.at("seconds").at("total").get<double>());
+    present_ = to;
+    planner_->changed(from.shape, to.shape, step, in.at("seconds").at("total").get<double>());
     fresh_ = true;
     steps_ = 0;
     next_look_ = kFirstLook;

@@ -9,7 +9,6 @@
 #include "copus/core/error.h"
 #include "copus/core/units.h"
 #include "copus/plan/goodput.h"
-#include "plan/plain_layout.h"
 #include "plan/simulated_run.h"
 
 namespace copus {
@@ -42,15 +41,6 @@ std::int64_t steps_to_goal(const Course& course, std::int64_t batch) {
     useful = detail::after_step(course, useful, batch);
   }
   return steps;
-}
-
-// Those that the planner looks at too; where the configuration asks for nothing but layouts with
-// keys that do nothing, all of them.
-std::vector<Candidate> plain_candidates(const Config& config, const Cluster& cluster, int world) {
-  std::vector<Candidate> all = candidates_of(config, cluster, world), plain;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(plain),
-               [](const Candidate& candidate) { return detail::is_plain(candidate.shape.layout); });
-  return plain.empty() ? all : plain;
 }
 
 // The steps to the goal are the batch's alone, the seconds of each the candidate's.
@@ -183,7 +173,8 @@ Simulation simulate(const Config& config, const Cluster& cluster, int world,
   Course course{config, cluster, rules.noise};
   Simulation out;
   out.useful_tokens = course.goal = goal_of(course);
-  std::vector<Candidate> const candidates = plain_candidates(planned, cluster, world);
+  std::vector<Candidate> const candidates =
+      candidates_of(planned, cluster, world, CandidateUse::run);
   const Candidate& fixed = best_fixed(course, candidates);
   Configuration const kept{fixed.shape, fixed.batch};
   planned.parallel.recompute = fixed.shape.recompute;

@@ -65,14 +65,14 @@ bool TrialTimes::hopeless() const {
   if (mine.empty()) return false;
   double const quickest = *std::min_element(mine.begin(), mine.end());
   for (std::size_t i = 0; i < present_; ++i)
-    if (!seconds_[i].empty() && quickest > kFarBehind * median(i)) return true;
+    if (ran(i) && quickest > kFarBehind * median(i)) return true;
   return false;
 }
 
 std::size_t TrialTimes::fastest() const {
   std::size_t best = 0;
   for (std::size_t i = 1; i <= present_; ++i)
-    if (!seconds_[i].empty() && median(i) < median(best)) best = i;
+    if (ran(i) && median(i) < median(best)) best = i;
   return best;
 }
 

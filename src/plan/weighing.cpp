@@ -56,19 +56,24 @@ Weighing::Weighing(const PlanTable& table, const LiveCosts& live, const PlannerR
   present_.effective = present_.worth;
 }
 
-std::vector<Option> Weighing::best(std::size_t count) const {
-  std::vector<Option> options;
+std::vector<Option> Weighing::best() const {
+  constexpr std::size_t kOfAKind = 16;
+  auto const better = [](const Option& a, const Option& b) { return a.effective > b.effective; };
+  std::array<std::vector<Option>, 3> kinds;
   for (const PlanRow& row : table_) {
     if (!within_reach(row.configuration)) continue;
     Option option = option_of(row);
     option.effective = effective(option);
-    options.push_back(option);
+    std::size_t const kind = option.change == Change::batch ? 0 : option.price.measured ? 1 : 2;
+    kinds[kind].push_back(option);
   }
-  count = std::min(count, options.size());
-  std::partial_sort(options.begin(), options.begin() + static_cast<std::ptrdiff_t>(count),
-                    options.end(),
-                    [](const Option& a, const Option& b) { return a.effective > b.effective; });
-  options.resize(count);
+  std::vector<Option> options;
+  for (std::vector<Option>& kind : kinds) {
+    auto const count = static_cast<std::ptrdiff_t>(std::min(kOfAKind, kind.size()));
+    std::partial_sort(kind.begin(), kind.begin() + count, kind.end(), better);
+    options.insert(options.end(), kind.begin(), kind.begin() + count);
+  }
+  std::stable_sort(options.begin(), options.end(), better);
   return options;
 }
 

@@ -47,8 +47,10 @@ class Weighing {
   const Option& present() const { return present_; }
   double phi() const { return noise_ ? noise_->phi() : 0.0; }
 
-  // The best others within reach, best first, at most `count`.
-  std::vector<Option> best(std::size_t count) const;
+  // The best others within reach, best first: a few of each kind. What is sure must not be hidden
+  // behind many that promise more and are not: batches of the present shape, shapes that have run,
+  // shapes that have not.
+  std::vector<Option> best() const;
 
   // That `option` is worth more than 1 + gain times the present one: over the noise scale's points,
   // and, where asked for, with the predictions' errors as a normal factor.

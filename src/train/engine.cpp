@@ -8,15 +8,6 @@
 namespace copus {
 namespace {
 
-// The most micro-batches a step of the run has on one data-parallel rank, whoever decides on it.
-std::int64_t most_micro_batches(const Config& config, const Layout& layout, std::int64_t micro) {
-  std::int64_t most = std::max(config.batch.sequences, config.batch.max);
-  for (const BatchStep& step : config.batch.schedule) most = std::max(most, step.sequences);
-  for (const ScriptedSwitch& entry : config.adapt.script)
-    most = std::max(most, entry.batch.value_or(0));
-  return std::max<std::int64_t>(1, most / (layout.dp * micro));
-}
-
 Recompute recompute_of(const Config& config) {
   return config.parallel.recompute.value_or(Recompute::none);
 }

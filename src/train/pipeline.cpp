@@ -107,10 +107,7 @@ PipelineResult run_pipeline(Stage& stage, const Mesh& mesh, std::int64_t count,
   PipelineResult run;
   PaceWatch watch(mesh, count);
   StageMessages messages(stage, mesh.pp());
-  // With one chunk a stage next to nothing could be hidden, and looking after messages costs more
-  // (docs/benchmarks/cpu-step.md).
-  bool const starts = mesh.layout().virtual_stages > 1 && mesh.pp().can_start();
-  Messages const when = starts ? Messages::under_work : Messages::between_work;
+  Messages const when = messages_of(mesh.layout(), mesh.pp().can_start());
   for (const Instruction& instruction :
        pipeline_schedule(mesh.layout(), mesh.coord().pp, count, when)) {
     switch (instruction.work) {

@@ -70,7 +70,7 @@ class Run {
   void consult_planner();
   void follow_trials();
   nlohmann::json unpriced_decision(const RunPlan& to);
-  std::string check_problem() const;
+  std::string check_problem();
   void check_batches();
   void report_check(const CheckRun& run, std::int64_t branch_tokens);
   void write_decision(const Decision& decision, bool acts);

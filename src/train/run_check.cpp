@@ -27,9 +27,14 @@ nlohmann::json as_json(const Check& check) {
 }  // namespace
 
 // The same on every rank.
-std::string Run::check_problem() const {
+std::string Run::check_problem() {
   if (!measures_noise_scale(config_))
     return "adapt.mode is \"off\", so there is no noise scale to check; \"log\" measures one";
+  std::int64_t const warmup = config_.schedule.warmup_tokens;
+  if (trainer_.state().counters.tokens < warmup) {
+    return fmt::format("the learning rate is warming up, until {} tokens (schedule.warmup_tokens)",
+                       warmup);
+  }
   if (inputs_.val->tokens() == 0) return "there is no data.val to measure losses on";
   NoiseScale const noise = noise_of(noise_);
   return noise.resolved ? "" : "the noise scale is unresolved: " + noise.why;

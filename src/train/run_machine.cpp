@@ -1,11 +1,13 @@
 #include "train/run_machine.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 
 #include "copus/comm/host_names.h"
 #include "copus/train/rank_peak.h"
 #include "train/measure_hardware.h"
+#include "train/memory_room.h"
 
 namespace copus {
 
@@ -24,6 +26,20 @@ RunMachine run_machine(Communicator& world, const RankDevice& device, Backend& b
   return machine;
 }
 
+namespace {
+
+// What is planned for must also start: every rank's device, less what it needs beyond the plan.
+void bound_by_free_memory(Hardware& hardware, const RunMachine& machine, Communicator& world) {
+  std::int64_t const room =
+      machine.backend.free_bytes() / machine.device.sharing - kDeviceReserveBytes;
+  double most = -static_cast<double>(std::max<std::int64_t>(0, room));
+  world.all_reduce(std::span<double>(&most, 1), ReduceOp::max);  // world: the fullest device
+  hardware.memory_bytes =
+      std::min(hardware.memory_bytes, static_cast<std::int64_t>(-most) + hardware.reserved_bytes);
+}
+
+}  // namespace
+
 Cluster planning_cluster(const Config& config, const std::optional<Hardware>& named,
                          const RunMachine& machine, Communicator& world) {
   auto const hosts = static_cast<int>(host_names(world).size());
@@ -34,6 +50,7 @@ Cluster planning_cluster(const Config& config, const std::optional<Hardware>& na
                                config.train.precision, hosts,
                                rank_memory_bytes(machine.device, machine.backend));
   Cluster cluster = cluster_of(config.cluster, hardware);
+  if (machine.device.on_gpu) bound_by_free_memory(cluster.hardware, machine, world);
   cluster.nodes = hosts;
   cluster.gpus_per_node = (world.size() + hosts - 1) / hosts;
   return cluster;

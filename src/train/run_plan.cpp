@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string>
+
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
 #include "copus/train/resolve.h"
@@ -39,6 +42,31 @@ RunPlan run_plan(const ChosenPlan& c) {
   return plan;
 }
 
+namespace {
+
+// "", or the key that the configuration gives and the plan goes against. Keys that do nothing in
+// its layout are not held against it.
+std::string contradiction(const RunPlan& plan, const Config& config) {
+  const Layout& l = plan.layout;
+  const ParallelConfig& asked = config.parallel;
+  std::string found;
+  auto const hold = [&](const char* key, const auto& given, std::int64_t chosen) {
+    if (!found.empty() || !given || static_cast<std::int64_t>(*given) == chosen) return;
+    found = fmt::format("{} is {} now, and it had chosen {}", key,
+                        static_cast<std::int64_t>(*given), chosen);
+  };
+  hold("parallel.dp", asked.dp, l.dp);
+  hold("parallel.tp", asked.tp, l.tp);
+  hold("parallel.pp", asked.pp, l.pp);
+  if (l.pp > 1) hold("parallel.virtual_stages", asked.virtual_stages, l.virtual_stages);
+  if (l.dp > 1) hold("parallel.zero", asked.zero, l.zero);
+  if (l.tp > 1) hold("parallel.sequence_parallel", asked.sequence_parallel, l.sequence_parallel);
+  hold("batch.micro", config.batch.micro, plan.micro);
+  return found;
+}
+
+}  // namespace
+
 std::string plan_problem(const RunPlan& plan, const Config& config, int world) {
   if (plan.layout.world() > world)
     return fmt::format("{} needs {} ranks, there are {}", to_string(plan.layout),
@@ -48,9 +76,15 @@ std::string plan_problem(const RunPlan& plan, const Config& config, int world) {
   std::int64_t const high = config.batch.max > 0 ? config.batch.max : config.batch.sequences;
   if (plan.batch && (batch < low || batch > high))
     return fmt::format("batch {} is not in batch.min {} to batch.max {}", batch, low, high);
-  std::vector<std::string> const reasons =
-      illegal_reasons(config.model, plan.layout, batch, plan.micro);
-  return reasons.empty() ? "" : reasons.front();
+  if (std::string against = contradiction(plan, config); !against.empty()) return against;
+  std::vector<BatchStep> batches = config.batch.schedule;
+  if (plan.batch || batches.empty()) batches = {{0, batch}};
+  for (const BatchStep& step : batches) {
+    std::vector<std::string> const reasons =
+        illegal_reasons(config.model, plan.layout, step.sequences, plan.micro);
+    if (!reasons.empty()) return reasons.front();
+  }
+  return "";
 }
 
 std::int64_t batch_of(const RunPlan& plan, const BatchConfig& batch, std::int64_t tokens) {

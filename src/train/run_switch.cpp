@@ -8,6 +8,7 @@
 
 #include "copus/core/config_io.h"
 #include "copus/core/units.h"
+#include "copus/plan/decision_json.h"
 #include "train/run.h"
 
 namespace copus {
@@ -131,22 +132,23 @@ void Run::follow_script() {
 // After the steps of a trial: the next one, or the fastest of all.
 void Run::follow_trials() {
   const Counters& counters = trainer_.state().counters;
-  std::optional<Trials::Outcome> const outcome = trials_->next();
-  if (!outcome) return;
-  const Trials::Outcome& next = *outcome;
-  log_.info("planner: " + next.words);
-  if (leads()) {
-    nlohmann::json fields = unpriced_decision(next.plan);
-    fields["reason"] = next.words;
-    metrics_->event("decision", counters, fields);
+  while (std::optional<Trials::Outcome> const next = trials_->next()) {
+    log_.info("planner: " + next->words);
+    if (leads()) {
+      nlohmann::json fields = unpriced_decision(next->plan);
+      fields["reason"] = next->words;
+      metrics_->event("decision", counters, fields);
+    }
+    if (!(next->plan == plan_)) change_to(next->plan, next->over ? "planner" : "trial");
+    if (next->over) {
+      // The fastest, or what the way back to it was refused from.
+      trainer_.state().counters.plan = chosen_plan(plan_);
+      trials_.reset();
+      return;
+    }
+    if (next->plan == plan_) return;
+    trials_->refused();
   }
-  if (next.plan == plan_) {
-    trainer_.state().counters.plan = chosen_plan(plan_);  // the last trial was the fastest
-  } else {
-    change_to(next.plan, next.over ? "planner" : "trial");
-  }
-  // One that was refused leaves nothing to measure.
-  if (next.over || !(next.plan == plan_)) trials_.reset();
 }
 
 // Some steps after a switch of the planner's: whether it is kept, and back where it was wrong.
@@ -172,27 +174,10 @@ void Run::consult_planner() {
 }
 
 void Run::write_decision(const Decision& decision, bool acts) {
-  auto const shown = [](const Configuration& c) {
-    return plan_json({c.shape.layout, c.shape.micro, {}}, c.batch);
-  };
-  nlohmann::json fields{{"from", shown(decision.from)},
-                        {"to", shown(decision.to)},
-                        {"reason", decision.reason},
-                        {"predicted", decision.predicted},
-                        {"current", decision.current},
-                        {"probability", decision.probability},
-                        {"cost_seconds", decision.cost_seconds},
-                        {"check_seconds", std::exchange(check_seconds_, 0.0)},
-                        {"objective", name_of(config_.adapt.objective)},
-                        {"predicted_tokens_per_second", decision.predicted_speed},
-                        {"current_tokens_per_second", decision.current_speed},
-                        {"acted", acts}};
-  if (decision.critical_batch > 0.0) fields["critical_batch"] = decision.critical_batch;
-  if (decision.crossing) fields["crossing"] = *decision.crossing;
-  if (decision.runner_up) {
-    fields["runner_up"] = shown(*decision.runner_up);
-    fields["runner_up_goodput"] = decision.runner_up_goodput;
-  }
+  nlohmann::json fields = to_json(decision);
+  fields.update({{"check_seconds", std::exchange(check_seconds_, 0.0)},
+                 {"objective", name_of(config_.adapt.objective)},
+                 {"acted", acts}});
   metrics_->event("decision", trainer_.state().counters, fields);
   bool const would = decision.change != Change::none && !acts;
   log_.info(fmt::format("planner: {}{}", would ? "suggests: " : "", decision.reason));
@@ -222,7 +207,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
     return trainer_.switch_to(request);
   }();
   if (!record.refused.empty()) {
-    if (adapter_) adapter_->refused();
+    if (adapter_) adapter_->refused(plan_, plan, counters.step);
     log_.warn(fmt::format("still in {}: {}", to_string(plan_.layout), record.refused));
     if (leads()) {
       metrics_->event("reshard", counters,

@@ -37,9 +37,11 @@ Trials::Trials(Communicator& world, std::vector<RunPlan> plans)
     : world_(world), plans_(std::move(plans)), times_(plans_.size()) {}
 
 std::optional<Trials::Outcome> Trials::next() {
-  std::uint32_t ends = times_.steps() >= kTrialSteps || times_.hopeless() ? 1 : 0;
-  broadcast_value(world_, ends, 0);
-  if (ends == 0) return {};
+  if (!std::exchange(refused_, false)) {
+    std::uint32_t ends = times_.steps() >= kTrialSteps || times_.hopeless() ? 1 : 0;
+    broadcast_value(world_, ends, 0);
+    if (ends == 0) return {};
+  }
   if (!times_.at_last()) {
     times_.next();
     const RunPlan& plan = plans_[times_.present()];
@@ -52,8 +54,9 @@ std::optional<Trials::Outcome> Trials::next() {
   std::string others;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     if (i == best) continue;
-    others += fmt::format("{}{:.4g} s in {}", others.empty() ? "" : ", ", times_.median(i),
-                          words_of(plans_[i]));
+    if (!others.empty()) others += ", ";
+    others += times_.ran(i) ? fmt::format("{:.4g} s in {}", times_.median(i), words_of(plans_[i]))
+                            : fmt::format("{} was refused", words_of(plans_[i]));
   }
   return Outcome{plans_[best], true,
                  fmt::format("after {} trials {} is the fastest, {:.4g} s a step; {}",

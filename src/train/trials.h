@@ -31,11 +31,14 @@ class Trials {
   };
   // Every rank together, when due; nothing while the present trial goes on.
   std::optional<Outcome> next();
+  // The run could not go on in what next() gave: no steps of it will come.
+  void refused() { refused_ = true; }
 
  private:
   Communicator& world_;
   std::vector<RunPlan> plans_;
   TrialTimes times_;
+  bool refused_ = false;  // the present trial
 };
 
 }  // namespace copus

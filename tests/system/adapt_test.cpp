@@ -1,6 +1,7 @@
 // The planner through the binary: suggest changes nothing, act does what it says.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <filesystem>
 
 #include "copus/core/median.h"
 #include "support/command.h"
@@ -50,14 +51,40 @@ TEST_CASE("G10: adapt.mode suggest writes decisions and changes no bit of traini
     CHECK(decision["acted"] == false);
     CHECK(!decision["reason"].get<std::string>().empty());
     CHECK(decision["current"].get<double>() > 0.0);
+    // All three objectives, of which one decided.
+    for (const char* side : {"from", "to"}) {
+      json const& worth = decision["goodput"][side];
+      for (const char* objective : {"plain", "sqrt_lr", "normalized"})
+        CHECK(worth[objective].get<double>() > 0.0);
+    }
+    CHECK(decision["goodput"]["from"][decision["objective"].get<std::string>()] ==
+          decision["current"]);
+    CHECK(decision["goodput"].contains("runner_up") == decision.contains("runner_up"));
   }
   CHECK(events(here.metrics("log"), "decision").empty());
   CHECK(events(here.metrics("suggest"), "reshard").empty());
-  std::string const file = "/checkpoints/latest/model-00001-of-00002.safetensors";
-  std::string const off = here.read("off" + file);
-  REQUIRE(!off.empty());
-  CHECK(off == here.read("log" + file));
-  CHECK(off == here.read("suggest" + file));
+  // Every step's loss and norm, and every tensor at the end.
+  auto const steps = [&](const char* mode) {
+    std::vector<json> seen;
+    for (const json& line : here.metrics(mode)) {
+      if (!line.contains("event")) seen.push_back({line["loss"], line["grad_norm"], line["lr"]});
+    }
+    return seen;
+  };
+  REQUIRE(steps("off").size() == 80);
+  std::vector<std::string> tensors;
+  for (const auto& file : std::filesystem::directory_iterator(here / "off/checkpoints/latest/")) {
+    if (file.path().extension() == ".safetensors") tensors.push_back(file.path().filename());
+  }
+  REQUIRE(tensors.size() >= 4);  // of the model and of the optimizer, two ranks
+  for (const char* mode : {"log", "suggest"}) {
+    CHECK(steps(mode) == steps("off"));
+    for (const std::string& file : tensors) {
+      std::string const path = "/checkpoints/latest/" + file;
+      CAPTURE(mode, file);
+      CHECK((here.read("off" + path) == here.read(mode + path)));
+    }
+  }
 }
 
 TEST_CASE("adapt.mode act does what its decisions say, and nothing else") {

@@ -157,6 +157,11 @@ TEST_CASE("SIGUSR2 asks for a check; a run without a noise scale answers with on
       here.read("out.txt"),
       Catch::Contains("no branched check: adapt.mode is \"off\", so there is no noise scale"));
   CHECK(events(here.metrics("off"), "check").empty());
+  CHECK(run("--run-dir warming --set schedule.warmup_tokens=500M", "noise scale: [0-9]",
+            "no branched check: ")
+            .code == 3);
+  CHECK_THAT(here.read("out.txt"), Catch::Contains("schedule.warmup_tokens"));
+  CHECK(events(here.metrics("warming"), "check").empty());
   CHECK(run("--run-dir full --set batch.max=8", "noise scale: [0-9]", "no branched check: ").code ==
         3);
   CHECK_THAT(here.read("out.txt"), Catch::Contains("batch.max 8"));

@@ -27,13 +27,11 @@ struct MemorySegment {
 //   head           final norm, logits and loss of one micro-batch, last stage
 //   batch          ids on the first and targets on the last stage, of one micro-batch
 //   communication  messages between stages that have no other place: an output and an input on
-//   their
-//                  way, an output's gradient on its way in (message_tensors)
+//                  their way, an output's gradient on its way in (message_tensors)
 //   tied_gradient  the last stage's part of a tied embedding's gradient, on the first stage
 //   noise_scale    what measuring the noise scale keeps aside: a tied embedding's gradient after
-//   the
-//                  first micro-batch on its two stages, and the largest gradient that is partial
-//                  over tp; nothing for other models and layouts
+//                  the first micro-batch on its two stages, and the largest gradient that is
+//                  partial over tp; nothing for other models and layouts
 struct MemoryPlan {
   std::vector<MemorySegment> segments;
 
@@ -48,6 +46,10 @@ MemoryPlan memory_plan(const ModelConfig& model, const Layout& layout, std::int6
                        std::int64_t accumulation, Precision precision, Recompute recompute,
                        int pp_rank, bool noise_scale = false,
                        AttentionLibrary library = AttentionLibrary::none);
+
+// The most micro-batches a step of the run has on one data-parallel rank, whoever decides on its
+// batch: what its memory is planned for.
+std::int64_t most_micro_batches(const Config& config, const Layout& layout, std::int64_t micro);
 
 // Elements of the two parts of noise_scale.
 struct NoiseScaleBuffers {

@@ -44,6 +44,11 @@ using Schedule = std::vector<Instruction>;
 // in, so it needs one buffer for each of the four.
 enum class Messages : std::uint8_t { between_work, under_work };
 
+// When those of a layout move, `can_start`: whether its transport can start them. With one chunk a
+// stage next to nothing could be hidden, and looking after messages costs more
+// (docs/benchmarks/cpu-step.md).
+Messages messages_of(const Layout& layout, bool can_start);
+
 // The step of pipeline rank `pp_rank` with `micro_batches` micro-batches a data-parallel rank. With
 // virtual stages these must be a multiple of pp: ConfigError with the nearest otherwise.
 Schedule pipeline_schedule(const Layout& layout, int pp_rank, std::int64_t micro_batches,

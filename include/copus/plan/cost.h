@@ -62,16 +62,16 @@ StepCost step_cost(const ModelConfig& model, const StepShape& shape, std::int64_
 // The line of a pipeline's seconds near m micro-batches, without the simulator: the longest path
 // through the schedule; with uneven stages and m < pp a lower bound. `alone` is Hardware's: with
 // ranks that share processors the path is run that much faster, but all the work still takes its
-// time: the longer of the two, a lower bound. `under_work`: the share of messages between stages
-// that move under it; exact for even stages and a whole number of pp micro-batches, else a lower
-// bound.
+// time: the longer of the two, a lower bound. `can_start`: Hardware's
+// overlap_messages, the share of messages that are started where messages_of says so. Messages are
+// exact for even stages and a whole number of pp micro-batches, else a lower bound.
 struct PipelineCost {
   double alpha = 0.0, beta = 0.0;
   int stage = 0;      // that sets the pace
   double busy = 0.0;  // beta without its messages between stages
 };
 PipelineCost pipeline_cost(const Layout& layout, const PipelineTimes& times,
-                           std::int64_t micro_batches, double alone = 1.0, double under_work = 0.0);
+                           std::int64_t micro_batches, double alone = 1.0, double can_start = 0.0);
 
 // Share of the cluster's matrix peak, as MFU is defined: 6 N_matmul + 12 L h s FLOPs a token.
 double mfu_of(const ModelConfig& model, double tokens_per_second, std::int64_t ranks,

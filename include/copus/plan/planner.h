@@ -68,12 +68,12 @@ struct Situation {
   std::int64_t sequence_tokens = 1;
 };
 
-// What was rolled back, and is not tried again before `until_step`.
+// What was refused or rolled back, and is not tried again before `until_step`.
 struct HeldBack {
   Layout layout;
   std::int64_t micro = 0;  // 0: whatever the micro-batch
   std::int64_t until_step = 0;
-  std::int64_t rollbacks = 0;  // each doubles the wait
+  std::int64_t failures = 0;  // each doubles the wait
   bool operator==(const HeldBack&) const = default;
   bool holds(const StepShape& shape) const {
     return shape.layout == layout && (micro == 0 || shape.micro == micro);
@@ -106,7 +106,7 @@ struct Decision {
   // Where `from` and the best other configuration are worth the same.
   std::optional<double> crossing;
   std::optional<Configuration> runner_up;
-  double runner_up_goodput = 0.0;
+  double runner_up_goodput = 0.0, runner_up_speed = 0.0;
 };
 
 // Batch alone (same shape): acts when P(gain > margin) > confidence. Layout or micro-batch: when it
@@ -119,11 +119,11 @@ Decision decide(const PlanTable& table, const LiveCosts& live, const PlannerRule
 
 // After a change was carried out at `step`.
 void note_change(PlannerState& state, std::int64_t step);
-// After `left` was rolled back to `kept` at `step`. Its shape has run, so its measured cost stands;
-// beyond that its layout (its micro-batch, where that alone had changed) is not tried for twice the
-// dwell time, or interval, four times after the second rollback, and so on: what looked good in
-// spite of a measurement once may do so again.
-void note_rollback(PlannerState& state, const PlannerRules& rules, const StepShape& left,
-                   const StepShape& kept, std::int64_t step);
+// After `left` was refused, or rolled back to `kept`, at `step`: its layout (its micro-batch, where
+// that alone had changed) is not tried for twice the dwell time, or interval, four times after the
+// second failure, and so on. What was rolled back has run, so its measured cost stands beyond that;
+// but what looked good in spite of a measurement once may do so again.
+void note_failure(PlannerState& state, const PlannerRules& rules, const StepShape& left,
+                  const StepShape& kept, std::int64_t step);
 
 }  // namespace copus

@@ -32,6 +32,7 @@ class RunPlanner {
              PlannerMemory memory = {});
 
   StepShape shape(const Layout& layout, std::int64_t micro) const;
+  // Of the next step, as the latest ones went.
   double predicted_seconds(const Configuration& present);
   // A step that was not the first in its shape. `pace`: seconds between its micro-batches.
   void observe(const Configuration& present, double seconds, std::optional<double> pace);
@@ -39,9 +40,10 @@ class RunPlanner {
   // `acts`: a decision for a change will be carried out, and then waits for its verdict where it
   // makes a new engine.
   Decision decide(const Moment& now, const Configuration& present, bool acts);
-  // The change from one to another was carried out in so many seconds, or was refused.
+  // The change from one to another was carried out in so many seconds.
   void changed(const StepShape& from, const StepShape& to, std::int64_t step, double seconds);
-  void refused() { pending_.reset(); }
+  // It was not, and nothing has changed; it is not wanted again at once.
+  void refused(const StepShape& from, const StepShape& to, std::int64_t step);
   // From now on decisions go by what the check found.
   CheckFinding learn(const Check& check, const std::optional<GnsReading>& noise);
   // On the steps since the last change of shape; a rollback is noted.
@@ -61,6 +63,7 @@ class RunPlanner {
 
   const PlanRow& row_of(const Configuration& present);
   const StepLine& line_of(const Configuration& present);
+  LivePrice priced(const Configuration& present);
   Situation situation_of(const Moment& now, const Configuration& present) const;
   PlanTable scheduled(std::int64_t batch) const;
 
@@ -75,7 +78,11 @@ class RunPlanner {
   };
   std::optional<Priced> priced_;  // the latest: every step asks for the present one
   Window now_, before_;
+  // How much longer the latest steps took than they are priced at (a natural logarithm). For what
+  // is predicted of the next one alone: other shapes' prices and decisions know nothing of it.
+  double recent_ = 0.0;
   std::optional<Decision> pending_;  // awaits its verdict
+  std::int64_t change_before_ = 0;   // the step of the change before the pending one
 };
 
 }  // namespace copus

@@ -30,8 +30,9 @@ class TrialTimes {
   bool at_last() const { return present_ + 1 == seconds_.size(); }
   void next() { ++present_; }
   std::size_t present() const { return present_; }
-  double median(std::size_t trial) const;
-  std::size_t fastest() const;  // by medians, of those begun; the earlier of equal ones
+  bool ran(std::size_t trial) const { return !seconds_[trial].empty(); }
+  double median(std::size_t trial) const;  // of one that ran
+  std::size_t fastest() const;             // by medians, of those begun; the earlier of equal ones
 
  private:
   std::vector<std::vector<double>> seconds_;

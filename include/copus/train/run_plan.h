@@ -24,7 +24,8 @@ struct RunPlan {
 // As a checkpoint keeps what the planner chose, and back.
 ChosenPlan chosen_plan(const RunPlan& plan);
 RunPlan run_plan(const ChosenPlan& chosen);
-// What stands in the way of going on with it, or "": the world, the model, batch.min and batch.max.
+// What stands in the way of going on with it, or "": the world, the model, keys that are given,
+// batch.min and batch.max, the schedule's batches.
 std::string plan_problem(const RunPlan& plan, const Config& config, int world);
 
 // The global batch of a step that begins with these tokens consumed.

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -173,14 +175,79 @@ TEST_CASE("S9: a layout that some batch of the schedule does not fit is refused 
 }
 
 TEST_CASE("the ladder of batches stays within min and max and has both") {
-  BatchConfig batch;
+  Config config;
+  BatchConfig& batch = config.batch;
   batch.sequences = 64;
-  CHECK(batches_of(batch) == std::vector<std::int64_t>{64});
+  CHECK(batches_of(config, 1) == std::vector<std::int64_t>{64});
   batch.min = 16;
   batch.max = 300;
-  CHECK(batches_of(batch) == std::vector<std::int64_t>{16, 24, 32, 48, 64, 96, 128, 192, 256, 300});
+  CHECK(batches_of(config, 1) ==
+        std::vector<std::int64_t>{16, 24, 32, 48, 64, 96, 128, 192, 256, 300});
   batch.min = 0;
-  CHECK(batches_of(batch).front() == 64);
+  CHECK(batches_of(config, 1).front() == 64);
+}
+
+TEST_CASE(
+    "whatever dp and micro-batch, from one rung of the ladder to the next is a factor of two") {
+  for (std::int64_t sequences : {8, 9, 12, 15, 24, 64, 100}) {
+    for (std::int64_t min : {1, 2, 4, 7}) {
+      for (std::int64_t max : {sequences, 3 * sequences, std::int64_t{300}}) {
+        for (int world : {1, 4, 6, 8}) {
+          for (std::int64_t micro : {0, 1, 2, 3}) {
+            Config config;
+            config.batch.sequences = sequences;
+            config.batch.min = min;
+            config.batch.max = max;
+            if (micro > 0) config.batch.micro = micro;
+            std::vector<std::int64_t> const all = batches_of(config, world);
+            CAPTURE(sequences, min, max, world, micro);
+            CHECK((all.front() >= min && all.back() <= max));
+            for (int dp = 1; dp <= world; ++dp) {
+              std::int64_t const unit = dp * std::max<std::int64_t>(1, micro);
+              if (world % dp != 0 || sequences % unit != 0) continue;
+              std::vector<std::int64_t> mine;
+              std::copy_if(all.begin(), all.end(), std::back_inserter(mine),
+                           [&](std::int64_t batch) { return batch % unit == 0; });
+              CHECK(mine.front() - min < unit);
+              CHECK(max - mine.back() < unit);
+              for (std::size_t i = 1; i < mine.size(); ++i) CHECK(mine[i] <= 2 * mine[i - 1]);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("for a run, keys that do nothing hide no layout and make no second name") {
+  Config config = small();
+  auto const names = [&] {
+    std::set<std::tuple<int, int, int, int, int, bool>> found;
+    std::size_t count = 0;
+    for (const Layout& l : layouts_of(config, 12, CandidateUse::run).layouts) {
+      found.insert({l.dp, l.tp, l.pp, l.virtual_stages, l.zero, l.sequence_parallel});
+      CHECK((l.pp > 1 || l.virtual_stages == 1));
+      CHECK((l.tp > 1 || !l.sequence_parallel));
+      ++count;
+    }
+    CHECK(found.size() == count);
+    return found;
+  };
+  for (const auto& [dp, tp, pp, v, zero, sequence] : names()) CHECK((dp > 1 || zero == 0));
+  // Given, they do nothing where they can do nothing.
+  config.parallel.sequence_parallel = true;
+  config.parallel.virtual_stages = 2;
+  config.parallel.zero = 1;
+  auto const given = names();
+  CHECK(given.count({12, 1, 1, 1, 1, false}) == 1);
+  CHECK(given.count({1, 12, 1, 1, 1, true}) == 1);
+  CHECK(given.count({4, 1, 3, 2, 1, false}) == 1);
+  // Where the layers do not halve, a single stage needs them not to.
+  config.model.layers = 5;
+  CHECK(names() == std::set<std::tuple<int, int, int, int, int, bool>>{{12, 1, 1, 1, 1, false},
+                                                                       {6, 2, 1, 1, 1, true},
+                                                                       {3, 4, 1, 1, 1, true},
+                                                                       {1, 12, 1, 1, 1, true}});
 }
 
 TEST_CASE("what memory does not hold is refused with the stage, the sizes and the largest part") {
@@ -216,6 +283,21 @@ TEST_CASE("a candidate's memory and step are those of its own micro-batches") {
     CHECK(c.step_seconds() > 0.0);
     CHECK(c.tokens_per_second(config.model) ==
           Approx(static_cast<double>(c.batch * 24) / c.step_seconds()));
+  }
+}
+
+TEST_CASE("for a run, a candidate's memory is that of the arena, for the largest batch to come") {
+  Config config = small();
+  config.batch.min = 12;
+  config.batch.max = 96;
+  for (const Candidate& c : candidates_of(config, cluster_of_size(), 12, CandidateUse::run)) {
+    std::int64_t const most = 96 / (c.shape.layout.dp * c.shape.micro);
+    StageMemory const memory =
+        worst_stage(config.model, c.shape.layout, c.shape.micro, std::max<std::int64_t>(1, most),
+                    Precision::fp32, c.shape.recompute);
+    CAPTURE(to_string(c.shape.layout), c.shape.micro, c.batch);
+    CHECK(c.memory.plan.total() == memory.plan.total());
+    CHECK(c.memory.pp_rank == memory.pp_rank);
   }
 }
 

@@ -16,6 +16,12 @@ StepShape shape_of(int dp, int tp, std::int64_t micro = 1) {
   return shape;
 }
 
+// So many steps of `count` micro-batches that took `seconds` each.
+void observe_steps(int steps, LiveCosts& live, const StepShape& shape, const StepLine& predicted,
+                   std::int64_t count, double seconds) {
+  for (int i = 0; i < steps; ++i) observe(live, shape, predicted, count, seconds);
+}
+
 constexpr double kRounding = 1e-9;
 
 }  // namespace
@@ -23,7 +29,7 @@ constexpr double kRounding = 1e-9;
 TEST_CASE("with one number of micro-batches only the scale is corrected") {
   LiveCosts live;
   StepLine const predicted{0.2, 0.1};
-  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 1.5);
+  observe_steps(20, live, shape_of(4, 1), predicted, 8, 1.5);
   LivePrice const same = price(live, shape_of(4, 1), predicted, 8);
   CHECK(same.measured);
   CHECK(same.line.seconds(8) == Approx(1.5).epsilon(kRounding));
@@ -40,8 +46,8 @@ TEST_CASE("with one number of micro-batches only the scale is corrected") {
 TEST_CASE("two numbers of micro-batches tell alpha from beta, whatever was predicted") {
   LiveCosts live;
   StepLine const predicted{0.5, 0.01}, real{0.1, 0.2};
-  for (int i = 0; i < 30; ++i) observe(live, shape_of(2, 1), predicted, 4, real.seconds(4));
-  for (int i = 0; i < 30; ++i) observe(live, shape_of(2, 1), predicted, 8, real.seconds(8));
+  observe_steps(30, live, shape_of(2, 1), predicted, 4, real.seconds(4));
+  observe_steps(30, live, shape_of(2, 1), predicted, 8, real.seconds(8));
   LivePrice const learned = price(live, shape_of(2, 1), predicted, 32);
   // The first steps at 8 count as at most 1.5 times what was believed of them.
   CHECK(learned.line.beta == Approx(0.2).epsilon(0.15));
@@ -65,7 +71,7 @@ TEST_CASE("a shape that has never run is corrected by what the measured ones had
   CHECK(before.line.alpha == 0.3);
   CHECK(before.error() == Approx(0.15));
   // The present one takes twice what was predicted: so will the other, and they stay comparable.
-  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 2.0);
+  observe_steps(20, live, shape_of(4, 1), predicted, 8, 2.0);
   LivePrice const after = price(live, shape_of(1, 4), {0.3, 0.4}, 8);
   CHECK(after.line.alpha == Approx(0.6).epsilon(kRounding));
   CHECK(after.line.beta == Approx(0.8).epsilon(kRounding));
@@ -74,8 +80,8 @@ TEST_CASE("a shape that has never run is corrected by what the measured ones had
 TEST_CASE("a micro-batch that has never run is corrected by what its own layout had") {
   LiveCosts live;
   StepLine const predicted{0.2, 0.1};
-  for (int i = 0; i < 20; ++i) observe(live, shape_of(4, 1), predicted, 8, 1.0);
-  for (int i = 0; i < 20; ++i) observe(live, shape_of(1, 4), predicted, 8, 3.0);
+  observe_steps(20, live, shape_of(4, 1), predicted, 8, 1.0);
+  observe_steps(20, live, shape_of(1, 4), predicted, 8, 3.0);
   CHECK(price(live, shape_of(1, 4, 2), {0.2, 0.2}, 4).line.seconds(4) == Approx(3.0));
   CHECK(price(live, shape_of(4, 1, 2), {0.2, 0.2}, 4).line.seconds(4) == Approx(1.0));
 }
@@ -83,10 +89,10 @@ TEST_CASE("a micro-batch that has never run is corrected by what its own layout 
 TEST_CASE("a resumed run keeps what was measured, and lets eight new steps outweigh it") {
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
-  for (int i = 0; i < 300; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.0);
+  observe_steps(300, live, shape_of(4, 1), predicted, 10, 1.0);
   live = aged(live);
   CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) == Approx(1.0));
-  for (int i = 0; i < 9; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.4);
+  observe_steps(9, live, shape_of(4, 1), predicted, 10, 1.4);
   CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) > 1.2);
 }
 
@@ -127,11 +133,11 @@ TEST_CASE("a machine that becomes slower is slower in every shape, within some t
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
   StepShape const present = shape_of(4, 1), other = shape_of(2, 2), unseen = shape_of(1, 4);
-  for (int i = 0; i < 100; ++i) observe(live, other, predicted, 10, 1.1);
-  for (int i = 0; i < 100; ++i) observe(live, present, predicted, 10, 1.0);
+  observe_steps(100, live, other, predicted, 10, 1.1);
+  observe_steps(100, live, present, predicted, 10, 1.0);
   double const before = price(live, unseen, predicted, 10).line.seconds(10);
   // Something else runs beside it from now on.
-  for (int i = 0; i < 36; ++i) observe(live, present, predicted, 10, 1.3);
+  observe_steps(36, live, present, predicted, 10, 1.3);
   auto const now = [&](const StepShape& shape) {
     return price(live, shape, predicted, 10).line.seconds(10);
   };
@@ -167,9 +173,9 @@ TEST_CASE("a resumed run takes no earlier hour's pace along") {
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
   StepShape const present = shape_of(4, 1), other = shape_of(2, 2);
-  for (int i = 0; i < 100; ++i) observe(live, other, predicted, 10, 1.1);
-  for (int i = 0; i < 100; ++i) observe(live, present, predicted, 10, 1.0);
-  for (int i = 0; i < 300; ++i) observe(live, present, predicted, 10, 1.3);
+  observe_steps(100, live, other, predicted, 10, 1.1);
+  observe_steps(100, live, present, predicted, 10, 1.0);
+  observe_steps(300, live, present, predicted, 10, 1.3);
   double const before = price(live, other, predicted, 10).line.seconds(10);
   live = aged(live);
   CHECK(live.level == 0.0);
@@ -180,8 +186,8 @@ TEST_CASE("what a shape that has just begun is off by is its own, not the machin
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
   StepShape const known = shape_of(4, 1), fresh = shape_of(2, 2);
-  for (int i = 0; i < 100; ++i) observe(live, known, predicted, 10, 1.0);
-  for (int i = 0; i < 30; ++i) observe(live, fresh, predicted, 10, 1.3);
+  observe_steps(100, live, known, predicted, 10, 1.0);
+  observe_steps(30, live, fresh, predicted, 10, 1.3);
   CHECK(price(live, known, predicted, 10).line.seconds(10) == Approx(1.0).epsilon(0.01));
   CHECK(price(live, fresh, predicted, 10).line.seconds(10) == Approx(1.3).epsilon(0.01));
 }
@@ -189,11 +195,11 @@ TEST_CASE("what a shape that has just begun is off by is its own, not the machin
 TEST_CASE("a pause of the machine is no step time") {
   LiveCosts live;
   StepLine const predicted{0.0, 0.1};
-  for (int i = 0; i < 50; ++i) observe(live, shape_of(4, 1), predicted, 10, 1.0);
+  observe_steps(50, live, shape_of(4, 1), predicted, 10, 1.0);
   observe(live, shape_of(4, 1), predicted, 10, 60.0);
   CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) == Approx(1.0).epsilon(0.02));
   // A machine that has become slower is followed.
-  for (int i = 0; i < 600; ++i) observe(live, shape_of(4, 1), predicted, 10, 3.0);
+  observe_steps(600, live, shape_of(4, 1), predicted, 10, 3.0);
   CHECK(price(live, shape_of(4, 1), predicted, 10).line.seconds(10) > 2.5);
 }
 

@@ -248,6 +248,33 @@ TEST_CASE("a prediction is compared with the present by the same corrected model
   CHECK(d.runner_up_goodput == Approx(d.current).epsilon(1e-6));
 }
 
+TEST_CASE("a sure gain is found behind any number of layouts that promise more and are not sure") {
+  // The present shape is known; twenty others look 8 % better and have never run.
+  PlanTable table;
+  table.push_back({{data_parallel(), 64}, {1.0, 4.0 / 64}});
+  table.push_back({{data_parallel(), 128}, {1.0, 4.0 / 64}});
+  LiveCosts const live = well_known(table);
+  double const twice = goodput(Objective::plain, 128.0 * 1000.0 / 3.0, 128.0, 200.0) /
+                       goodput(Objective::plain, 64.0 * 1000.0 / 2.0, 64.0, 200.0);
+  REQUIRE(twice > 1.06);
+  for (int v = 1; v <= 20; ++v) {
+    StepShape unseen;
+    unseen.layout.pp = 4;
+    unseen.layout.virtual_stages = v;
+    table.push_back({{unseen, 128}, {2.7, 0.3 / 128}});
+  }
+  Situation const now = at(data_parallel(), 64, noise_of(200, 0.02));
+  PlannerRules rules;
+  rules.margin = 0.03;
+  Decision const d = decided(table, live, rules, now);
+  CAPTURE(d.reason, d.predicted / d.current, twice);
+  CHECK(d.change == Change::batch);
+  CHECK(d.to.batch == 128);
+  REQUIRE(d.runner_up);
+  CHECK(d.runner_up->shape.layout.pp == 4);
+  CHECK(d.runner_up_goodput > d.predicted);
+}
+
 TEST_CASE("what was rolled back is not tried again at once, and twice as long the next time") {
   // The model goes on believing that tp 4 is better: nothing but the rollback speaks against it.
   LiveCosts const live = well_known();
@@ -267,7 +294,8 @@ TEST_CASE("what was rolled back is not tried again at once, and twice as long th
       continue;
     }
     tried.push_back(now.step);
-    note_rollback(state, rules, d.to.shape, d.from.shape, now.step + 10);
+    note_change(state, now.step + 10);
+    note_failure(state, rules, d.to.shape, d.from.shape, now.step + 10);
   }
   // A wait of 200, 400, 800 ... steps from the rollback, then two decisions that agree.
   CHECK(tried == std::vector<std::int64_t>{200, 600, 1200, 2200});
@@ -277,7 +305,7 @@ TEST_CASE("a micro-batch that was rolled back holds back itself, not its layout"
   PlannerState state;
   StepShape other = data_parallel();
   other.micro = 4;
-  note_rollback(state, {}, other, data_parallel(), 100);
+  note_failure(state, {}, other, data_parallel(), 100);
   REQUIRE(state.held.size() == 1);
   CHECK(state.held[0].holds(other));
   other.micro = 2;

@@ -63,7 +63,7 @@ TEST_CASE("a planner's memory that no run can have written is refused by name") 
         replaced(right, "\"selective\"", "\"some\""),
         replaced(right, "\"switch_seconds\"", "\"seconds\""),
         replaced(right, "\"correction\":2.5", "\"correction\":0"),
-        replaced(right, "\"rollbacks\":2", "\"rollbacks\":0"), std::string("[1]"),
+        replaced(right, "\"failures\":2", "\"failures\":0"), std::string("[1]"),
         std::string("{")}) {
     CAPTURE(wrong);
     CHECK_THAT(problem_of(wrong), Catch::Contains("state.json: planner: "));

@@ -100,7 +100,7 @@ TEST_CASE("no other fixed layout and batch reaches the goal sooner") {
   Config config = small_run();
   NoiseCurve const noise = rising(20.0);
   Simulation const s = simulated(config, noise);
-  for (std::int64_t batch : batches_of(config.batch)) {
+  for (std::int64_t batch : batches_of(config, 16)) {
     // Another batch alone, asked for by its own: the goal stays that of 64 sequences.
     std::int64_t steps = 0;
     for (double useful = 0.0; useful < s.useful_tokens; ++steps) {

@@ -95,6 +95,18 @@ TEST_CASE("the trial with the smallest median wins, the earlier of equal ones") 
   CHECK(times.fastest() == 1);  // the last has no step yet
 }
 
+TEST_CASE("a trial that never ran is not the fastest") {
+  TrialTimes times(3);
+  for (int i = 0; i < 3; ++i) times.add(2.0);
+  times.next();  // refused
+  times.next();
+  for (int i = 0; i < 3; ++i) times.add(1.0);
+  CHECK(times.ran(0));
+  CHECK_FALSE(times.ran(1));
+  CHECK_FALSE(times.hopeless());
+  CHECK(times.fastest() == 2);
+}
+
 TEST_CASE("a trial is given up when all of its steps are far behind, and not for one of them") {
   TrialTimes times(2);
   CHECK_FALSE(times.hopeless());

@@ -1,6 +1,7 @@
 // Training on memory that the host cannot touch, as on a GPU: every place of the trainer that
 // reaches for a tensor itself would fault. Numbers are the CPU's, bit for bit.
 #include <catch2/catch.hpp>
+#include <functional>
 #include <mutex>
 
 #include "copus/core/config_io.h"
@@ -61,6 +62,27 @@ struct FarTrainer {
       : ranks(stage_through_host(world, backend)), trainer(config, *ranks, layout, 1, backend) {}
 };
 
+// Two steps on memory of `make`. What `note` takes of each at rank 0; `ended` sees every rank's
+// backend afterwards.
+std::vector<double> two_steps(
+    const Reference& reference, const Config& config, const Layout& layout, const MakeBackend& make,
+    const std::function<void(const StepRecord&, std::vector<double>&)>& note,
+    const std::function<void(const Backend&)>& ended = [](const Backend&) {}) {
+  std::vector<double> seen;
+  run_ranks(layout.world(), [&](int rank, Communicator& world) {
+    auto const backend = make();
+    auto const ranks = stage_through_host(world, *backend);
+    Trainer trainer(config, *ranks, layout, 1, *backend);
+    trainer.read_weights(HfModel(reference.directory, config.model));
+    for (int s = 0; s < 2; ++s) {
+      StepRecord const record = trainer.step(test::samples_of(reference), 8);
+      if (rank == 0) note(record, seen);
+    }
+    ended(*backend);
+  });
+  return seen;
+}
+
 }  // namespace
 
 TEST_CASE("every way to cut a model trains on far memory with the CPU's numbers, bit for bit",
@@ -88,26 +110,16 @@ TEST_CASE("the workspace of attention lies over nothing that a step still needs"
         Config config = reference.config(1);
         config.train.precision = Precision::bf16;
         config.parallel.recompute = recompute;
-        std::vector<double> seen[2];
-        int which = 0;
-        for (const MakeBackend& make : {MakeBackend(far), MakeBackend(test::one_thread)}) {
-          std::vector<double>& numbers = seen[which++];
-          run_ranks(layout.world(), [&](int rank, Communicator& world) {
-            auto const backend = make();
-            auto const ranks = stage_through_host(world, *backend);
-            Trainer trainer(config, *ranks, layout, 1, *backend);
-            trainer.read_weights(HfModel(reference.directory, config.model));
-            for (int s = 0; s < 2; ++s) {
-              StepRecord const record = trainer.step(test::samples_of(reference), 8);
-              if (rank == 0) numbers.insert(numbers.end(), {record.loss, record.grad_norm});
-            }
-            auto const* const far_memory = dynamic_cast<const FarBackend*>(backend.get());
-            if (far_memory == nullptr || far_memory->spoiled() > 0) return;
-            throw InternalError("no workspace was cut");
-          });
-        }
+        auto const note = [](const StepRecord& record, std::vector<double>& seen) {
+          seen.insert(seen.end(), {record.loss, record.grad_norm});
+        };
+        auto const spoiled = [](const Backend& backend) {
+          if (dynamic_cast<const FarBackend&>(backend).spoiled() > 0) return;
+          throw InternalError("no workspace was cut");
+        };
         CAPTURE(name, to_string(layout), name_of(recompute));
-        CHECK(seen[0] == seen[1]);
+        CHECK(two_steps(reference, config, layout, far, note, spoiled) ==
+              two_steps(reference, config, layout, test::one_thread, note));
       }
     }
   }
@@ -126,23 +138,12 @@ TEST_CASE("the noise scale is measured on far memory as on the CPU", "[far][nois
   config.adapt.mode = AdaptMode::log;
   config.gns.every_steps = 1;
   for (const Layout& layout : std::vector<Layout>{{2, 2, 1, 1, 1, true}, {2, 1, 2, 1, 0}}) {
-    std::vector<double> traces[2];
-    int which = 0;
-    for (const MakeBackend& make : {MakeBackend(far), MakeBackend(test::one_thread)}) {
-      std::vector<double>& seen = traces[which++];
-      run_ranks(layout.world(), [&](int rank, Communicator& world) {
-        auto const backend = make();
-        auto const ranks = stage_through_host(world, *backend);
-        Trainer trainer(config, *ranks, layout, 1, *backend);
-        trainer.read_weights(HfModel(reference.directory, config.model));
-        for (int s = 0; s < 2; ++s) {
-          GnsReading const reading = trainer.step(test::samples_of(reference), 8).gns.value();
-          if (rank == 0) seen.push_back(reading.trace_step.value());
-        }
-      });
-    }
+    auto const note = [](const StepRecord& record, std::vector<double>& seen) {
+      seen.push_back(record.gns.value().trace_step.value());
+    };
     CAPTURE(to_string(layout));
-    CHECK(traces[0] == traces[1]);
+    CHECK(two_steps(reference, config, layout, far, note) ==
+          two_steps(reference, config, layout, test::one_thread, note));
   }
 }
 
