@@ -81,6 +81,8 @@ std::vector<OpCase> matmul_cases() {
         rows.push_back(matmul_case({70, 67, 65, o, true, 0}));
         rows.push_back(matmul_case({5, 130, 300, o, true, 5}));
         rows.push_back(matmul_case({129, 1, 33, o, false, 0}));
+        // Columns for two threads, the last ones a part of a block.
+        rows.push_back(matmul_case({3, 533, 21, o, true, 5}));
         rows.push_back(matmul_case({0, 4, 3, o, true, 0}));
         rows.push_back(matmul_case({3, 4, 0, o, true, 0}));
         rows.push_back(matmul_case({3, 4, 0, o, false, 2}));
