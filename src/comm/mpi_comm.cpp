@@ -63,9 +63,10 @@ class Room {
  public:
   std::byte* at_least(std::int64_t bytes) {
     if (bytes > bytes_) {
-      bytes_ = bytes;
+      bytes_ = 0;
       data_.reset();  // never both
       data_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+      bytes_ = bytes;
     }
     return data_.get();
   }

@@ -77,6 +77,8 @@ void ThreadGroup::wait_for_all(const char* where, OnAbort on_abort) {
 }
 
 void ThreadGroup::enter(int rank, const Posted& mine) {
+  // Peers of a collective that has failed may still be reading what this rank posted in it.
+  if (news_->aborted()) throw_aborted(mine.operation);
   posted_[static_cast<std::size_t>(rank)] = mine;
   wait_for_all(mine.operation, OnAbort::stop);
   for (int r = 0; r < size_; ++r) {

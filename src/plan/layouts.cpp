@@ -106,7 +106,7 @@ class Enumeration {
 
   void add(int dp, int tp, int pp, std::vector<Layout>& found) {
     ParallelConfig asked = config_.parallel;
-    if (use_ == CandidateUse::run) {
+    if (use_ != CandidateUse::list) {
       if (pp == 1) asked.virtual_stages = 1;
       if (tp == 1) asked.sequence_parallel = false;
       if (dp == 1) asked.zero = asked.zero.value_or(0);

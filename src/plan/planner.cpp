@@ -228,9 +228,9 @@ void note_change(PlannerState& state, std::int64_t step) {
   state.wanted.reset();
 }
 
-void note_failure(PlannerState& state, const PlannerRules& rules, const StepShape& left,
-                  const StepShape& kept, std::int64_t step) {
-  HeldBack const key{left.layout, left.layout == kept.layout ? left.micro : 0, 0, 0};
+void note_failure(PlannerState& state, const PlannerRules& rules, const Layout& layout,
+                  std::int64_t micro, std::int64_t step) {
+  HeldBack const key{layout, micro, 0, 0};
   auto held = std::find_if(state.held.begin(), state.held.end(), [&](const HeldBack& h) {
     return h.layout == key.layout && h.micro == key.micro;
   });

@@ -90,9 +90,11 @@ PlannerMemory parse_memory(const std::string& text, const std::string& name) try
   PlannerMemory memory;
   for (const json& s : in.at("shapes")) memory.live.shapes.push_back(shape_from(s, name));
   for (const json& h : in.at("held")) {
+    // Checkpoints before refusals counted have them as rollbacks.
+    const json& failures = h.at(h.contains("rollbacks") ? "rollbacks" : "failures");
     memory.state.held.push_back(
         {detail::layout_from(h.at("layout"), name), h.at("micro").get<std::int64_t>(),
-         h.at("until_step").get<std::int64_t>(), h.at("failures").get<std::int64_t>()});
+         h.at("until_step").get<std::int64_t>(), failures.get<std::int64_t>()});
     require(memory.state.held.back().failures >= 1, name + ": held.failures is 1 or more");
   }
   for (const json& p : in.at("trend")) {

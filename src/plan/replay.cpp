@@ -121,7 +121,7 @@ class Player {
     Configuration const from = configuration_of(in.at("from")), to = configuration_of(in.at("to"));
     auto const step = in.at("step").get<std::int64_t>();
     if (in.contains("refused")) {
-      planner_->refused(from.shape, to.shape, step);
+      planner_->refused(to.shape, step);
       return;
     }
     present_ = to;

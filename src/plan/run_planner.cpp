@@ -183,8 +183,9 @@ void RunPlanner::changed(const StepShape& from, const StepShape& to, std::int64_
   before_ = std::exchange(now_, {});
 }
 
-void RunPlanner::refused(const StepShape& from, const StepShape& to, std::int64_t step) {
-  note_failure(memory_.state, rules_, to, from, step);
+void RunPlanner::refused(const StepShape& to, std::int64_t step) {
+  // What does not fit with one micro-batch may with another.
+  note_failure(memory_.state, rules_, to.layout, to.micro, step);
   // Nothing has changed, so nothing has to settle.
   if (pending_) memory_.state.last_change_step = change_before_;
   pending_.reset();
@@ -208,7 +209,9 @@ Verdict RunPlanner::settle(std::int64_t step, bool last) {
   pending_.reset();
   if (verdict.ruling == Ruling::roll_back) {
     note_change(memory_.state, step);
-    note_failure(memory_.state, rules_, decision.to.shape, decision.from.shape, step);
+    const StepShape &left = decision.to.shape, &kept = decision.from.shape;
+    note_failure(memory_.state, rules_, left.layout, left.layout == kept.layout ? left.micro : 0,
+                 step);
   }
   return verdict;
 }

@@ -175,7 +175,8 @@ Simulation simulate(const Config& config, const Cluster& cluster, int world,
   out.useful_tokens = course.goal = goal_of(course);
   std::vector<Candidate> const candidates =
       candidates_of(planned, cluster, world, CandidateUse::run);
-  const Candidate& fixed = best_fixed(course, candidates);
+  std::vector<Candidate> const alone = candidates_of(planned, cluster, world, CandidateUse::fixed);
+  const Candidate& fixed = best_fixed(course, alone);
   Configuration const kept{fixed.shape, fixed.batch};
   planned.parallel.recompute = fixed.shape.recompute;
   out.fixed = CoursePlayer(course, kept, nullptr).play();

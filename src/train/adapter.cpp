@@ -83,10 +83,9 @@ void Adapter::changed(const RunPlan& from, const RunPlan& to, std::int64_t step,
   planner_->changed(configuration_of(from, 0).shape, configuration_of(to, 0).shape, step, seconds);
 }
 
-void Adapter::refused(const RunPlan& from, const RunPlan& to, std::int64_t step) {
+void Adapter::refused(const RunPlan& to, std::int64_t step) {
   before_.reset();
-  if (!planner_) return;
-  planner_->refused(configuration_of(from, 0).shape, configuration_of(to, 0).shape, step);
+  if (planner_) planner_->refused(configuration_of(to, 0).shape, step);
 }
 
 std::optional<Adapter::Settled> Adapter::settle(std::int64_t step) {

@@ -40,7 +40,7 @@ class Adapter {
   CheckFinding learn(const Check& check, const std::optional<GnsReading>& noise);
   // After a change of layout or micro-batch that took so many seconds, or one that was refused.
   void changed(const RunPlan& from, const RunPlan& to, std::int64_t step, double seconds);
-  void refused(const RunPlan& from, const RunPlan& to, std::int64_t step);
+  void refused(const RunPlan& to, std::int64_t step);
 
   // After a change of layout by decide(), every rank together when a look is due (after 10 steps,
   // 20, 40 and 80): whether it is kept. Otherwise the outcome's change goes back.

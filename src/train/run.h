@@ -27,7 +27,7 @@
 namespace copus {
 
 // A plan as events of metrics.jsonl show it.
-nlohmann::json plan_json(const RunPlan& plan, std::int64_t batch);
+nlohmann::json plan_json(const Config& config, const RunPlan& plan, std::int64_t batch);
 
 // What a run begins with, and what is known already to change it.
 struct RunStart {

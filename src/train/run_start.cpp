@@ -151,7 +151,7 @@ void Run::start_planner() {
                      {"nodes", machine.nodes},
                      {"gpus_per_node", machine.gpus_per_node},
                      {"world", world_.size()},
-                     {"plan", plan_json(plan_, batch)},
+                     {"plan", plan_json(config_, plan_, batch)},
                      {"memory", nlohmann::json::parse(memory_text(memory))}});
   }
   adapter_.emplace(config_, machine, world_, plan_, memory);

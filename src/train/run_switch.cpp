@@ -13,12 +13,9 @@
 
 namespace copus {
 
-nlohmann::json plan_json(const RunPlan& plan, std::int64_t batch) {
-  const Layout& layout = plan.layout;
-  return {{"dp", layout.dp},           {"tp", layout.tp},
-          {"pp", layout.pp},           {"virtual_stages", layout.virtual_stages},
-          {"zero", layout.zero},       {"sequence_parallel", layout.sequence_parallel},
-          {"micro_batch", plan.micro}, {"batch", batch}};
+nlohmann::json plan_json(const Config& config, const RunPlan& plan, std::int64_t batch) {
+  Recompute const recompute = config.parallel.recompute.value_or(Recompute::none);
+  return to_json(Configuration{{plan.layout, plan.micro, recompute}, batch});
 }
 
 namespace {
@@ -100,8 +97,8 @@ void Run::between_steps(const StepRecord& record) {
 // Of a change that nobody weighs.
 nlohmann::json Run::unpriced_decision(const RunPlan& to) {
   std::int64_t const tokens = trainer_.state().counters.tokens;
-  return {{"from", plan_json(plan_, batch_of(plan_, config_.batch, tokens))},
-          {"to", plan_json(to, batch_of(to, config_.batch, tokens))},
+  return {{"from", plan_json(config_, plan_, batch_of(plan_, config_.batch, tokens))},
+          {"to", plan_json(config_, to, batch_of(to, config_.batch, tokens))},
           {"predicted", nullptr},
           {"current", nullptr},
           {"probability", nullptr},
@@ -187,7 +184,8 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
   const Counters& counters = trainer_.state().counters;
   std::int64_t const batch_before = batch_of(plan_, config_.batch, counters.tokens);
   std::int64_t const batch_after = batch_of(plan, config_.batch, counters.tokens);
-  nlohmann::json const from = plan_json(plan_, batch_before), to = plan_json(plan, batch_after);
+  nlohmann::json const from = plan_json(config_, plan_, batch_before),
+                       to = plan_json(config_, plan, batch_after);
   log_.info(fmt::format("{}: from {} to {}", reason, words(plan_, batch_before),
                         words(plan, batch_after)));
   // What a resumed run goes on in: neither a script's plan nor a trial is the planner's choice.
@@ -207,7 +205,7 @@ void Run::change_to(const RunPlan& plan, const std::string& reason) {
     return trainer_.switch_to(request);
   }();
   if (!record.refused.empty()) {
-    if (adapter_) adapter_->refused(plan_, plan, counters.step);
+    if (adapter_) adapter_->refused(plan, counters.step);
     log_.warn(fmt::format("still in {}: {}", to_string(plan_.layout), record.refused));
     if (leads()) {
       metrics_->event("reshard", counters,

@@ -41,8 +41,8 @@ StepRatios compare_steps(const std::string& file, const nlohmann::json& saved,
       now.at("tokens_per_second").get<double>() / saved.at("tokens_per_second").get<double>();
   for (const char* key : {"model", "precision", "emulate_bf16", "recompute", "batch", "micro_batch",
                           "seq_len", "transport", "ranks", "threads", "layout", "device"}) {
-    nlohmann::json const there = saved.value(key, nlohmann::json()),
-                         here = now.value(key, nlohmann::json());
+    if (!saved.contains(key)) continue;  // an older file's default
+    nlohmann::json const there = saved.at(key), here = now.value(key, nlohmann::json());
     if (there != here)
       ratios.differences.push_back(fmt::format("{}: {}, here {}", key, there.dump(), here.dump()));
   }

@@ -233,7 +233,10 @@ std::vector<OpCase> attention_cases() {
                                            {1, 69, 2, 2, 160, 0, 0.1f},
                                            // Many blocks of one kv head; many heads of two blocks.
                                            {1, 330, 3, 1, 8, 0, 0.1f},
-                                           {3, 66, 8, 8, 4, 2, 0.0f}}) {
+                                           {3, 66, 8, 8, 4, 2, 0.0f},
+                                           // Runs of one, two and three blocks; of two each.
+                                           {1, 705, 2, 1, 4, 0, 0.1f},
+                                           {6, 210, 2, 2, 4, 0, 0.0f}}) {
     rows.push_back(attention_case(s));
     rows.push_back(attention_backward_case(s, false));
   }

@@ -34,23 +34,23 @@ struct LayoutChoice {
 };
 
 // Batches the planner may choose between: the schedule's, or else a ladder from batch.min to
-// batch.max whose steps are half and twice, and one and a half between them. Every dp and
-// micro-batch that divides the world's and one of these finds steps of at most a factor of two,
-// and the least and greatest batch that it divides.
+// batch.max whose steps are half and twice, and one and a half between them. Where a dp
+// that divides the world (times batch.micro, where given) divides one of these, the batches that it
+// divides are at most a factor of two apart and reach as near to both ends as they can.
 std::vector<std::int64_t> batches_of(const Config& config, int world);
 
 // "auto" is every tp that divides the heads, every pp up to the layers, virtual stages that cut the
 // layers evenly, ZeRO 0 and 1, sequence parallelism on and off, and the dp that fills the world.
 // Throws ConfigError with everything that stands in the way when none is legal.
 //
-// For a run each layout has one name: keys that do nothing (virtual stages at pp 1, sequence
-// parallelism at tp 1, "auto" ZeRO at dp 1) are off there, whether given or not.
-enum class CandidateUse { list, run };
+// For a run, fixed or not, each layout has one name: keys that do nothing (virtual stages at pp 1,
+// sequence parallelism at tp 1, "auto" ZeRO at dp 1) are off there, whether given or not.
+enum class CandidateUse { list, fixed, run };
 LayoutChoice layouts_of(const Config& config, int world, CandidateUse use = CandidateUse::list);
 
 // In a fixed order. The configuration has been checked and its model has sizes. Memory is that of
-// the candidate's own batch in a list, and that of the arena a run would cut, for the most
-// micro-batches that it may come to, in a run.
+// the candidate's own batch, but for a run that may change it: that of the arena that it would cut,
+// for the most micro-batches that it may come to.
 std::vector<Candidate> candidates_of(const Config& config, const Cluster& cluster, int world,
                                      CandidateUse use = CandidateUse::list);
 

@@ -119,11 +119,11 @@ Decision decide(const PlanTable& table, const LiveCosts& live, const PlannerRule
 
 // After a change was carried out at `step`.
 void note_change(PlannerState& state, std::int64_t step);
-// After `left` was refused, or rolled back to `kept`, at `step`: its layout (its micro-batch, where
-// that alone had changed) is not tried for twice the dwell time, or interval, four times after the
-// second failure, and so on. What was rolled back has run, so its measured cost stands beyond that;
-// but what looked good in spite of a measurement once may do so again.
-void note_failure(PlannerState& state, const PlannerRules& rules, const StepShape& left,
-                  const StepShape& kept, std::int64_t step);
+// After a change to `layout` with micro-batches of `micro` (0: whatever they are) was refused or
+// rolled back at `step`: it is not tried for twice the dwell time, or interval, four times after
+// the second failure, and so on. What was rolled back has run, so its measured cost stands beyond
+// that; but what looked good in spite of a measurement once may do so again.
+void note_failure(PlannerState& state, const PlannerRules& rules, const Layout& layout,
+                  std::int64_t micro, std::int64_t step);
 
 }  // namespace copus

@@ -43,7 +43,7 @@ class RunPlanner {
   // The change from one to another was carried out in so many seconds.
   void changed(const StepShape& from, const StepShape& to, std::int64_t step, double seconds);
   // It was not, and nothing has changed; it is not wanted again at once.
-  void refused(const StepShape& from, const StepShape& to, std::int64_t step);
+  void refused(const StepShape& to, std::int64_t step);
   // From now on decisions go by what the check found.
   CheckFinding learn(const Check& check, const std::optional<GnsReading>& noise);
   // On the steps since the last change of shape; a rollback is noted.

@@ -23,15 +23,17 @@ void sgemm(const GemmShape& s, float alpha, const float* a, const float* b, floa
 
 // A forward product, x w^T, each thread with columns of its own: then a weight is rearranged for
 // the kernels by one thread alone. The library's own split took up to 11 % longer, and never less
-// (docs/benchmarks/cpu-step.md); it is left to it where columns are few, and in backward products.
+// with two threads (docs/benchmarks/cpu-step.md); it is left to it where columns are few, and in
+// backward products.
 bool splits_columns(const GemmShape& s, int threads) {
-  constexpr std::int64_t kLeast = 256;  // a thread
-  return threads > 1 && !s.transpose_a && s.transpose_b && s.n >= kLeast * threads;
+  // A thread's, so that shares differ by little; of two alone fewer were measured to be enough.
+  std::int64_t const least = threads == 2 ? 256 : 1024;
+  return threads > 1 && !s.transpose_a && s.transpose_b && s.n >= least * threads;
 }
 
 void sgemm_by_columns(const GemmShape& s, int threads, const float* a, const float* b, float beta,
                       float* out) {
-  constexpr std::int64_t kWhole = 64;  // columns: what a kernel makes at a time, and more
+  constexpr std::int64_t kWhole = 16;  // columns: a vector
   parallel_for(threads, threads, [&](int, std::int64_t part) {
     std::int64_t const begin = s.n * part / threads / kWhole * kWhole;
     std::int64_t const end =

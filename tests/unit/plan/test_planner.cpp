@@ -295,7 +295,7 @@ TEST_CASE("what was rolled back is not tried again at once, and twice as long th
     }
     tried.push_back(now.step);
     note_change(state, now.step + 10);
-    note_failure(state, rules, d.to.shape, d.from.shape, now.step + 10);
+    note_failure(state, rules, d.to.shape.layout, 0, now.step + 10);
   }
   // A wait of 200, 400, 800 ... steps from the rollback, then two decisions that agree.
   CHECK(tried == std::vector<std::int64_t>{200, 600, 1200, 2200});
@@ -305,7 +305,7 @@ TEST_CASE("a micro-batch that was rolled back holds back itself, not its layout"
   PlannerState state;
   StepShape other = data_parallel();
   other.micro = 4;
-  note_failure(state, {}, other, data_parallel(), 100);
+  note_failure(state, {}, other.layout, other.micro, 100);
   REQUIRE(state.held.size() == 1);
   CHECK(state.held[0].holds(other));
   other.micro = 2;

@@ -51,6 +51,9 @@ TEST_CASE("what a planner has learned comes back from its text bit for bit") {
   PlannerMemory const memory = odd_memory();
   CHECK(parse_memory(memory_text(memory), "x") == memory);
   CHECK(parse_memory(memory_text({}), "x") == PlannerMemory{});
+  // A checkpoint of before, when only rollbacks counted.
+  CHECK(parse_memory(replaced(memory_text(memory), "\"failures\"", "\"rollbacks\""), "x") ==
+        memory);
 }
 
 TEST_CASE("a planner's memory that no run can have written is refused by name") {
