@@ -103,9 +103,10 @@ double RunPlanner::predicted_seconds(const Configuration& present) {
 
 void RunPlanner::observe(const Configuration& present, double seconds, std::optional<double> pace) {
   constexpr std::size_t kRecent = kLastLook;
-  // Slow steps come in runs where others use the machine: of eighteen recorded runs on a shared one
-  // the median error was least, by a third, where a step had about this share. A pause counts as
-  // little.
+  // Slow steps come in runs where others use the machine: over 25 recorded runs on a shared one
+  // this share left a third less error than the level's own (docs/benchmarks/worth.md). A larger
+  // one leaves less still there, and on a quiet machine repeats each step's own scatter. A pause
+  // counts as little.
   constexpr double kShare = 1.0 / 3, kPull = 0.2;
   std::int64_t const count = PlanRow{present, {}}.micro_batches();
   if (LivePrice const price = priced(present); price.measured) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "copus/core/config_io.h"
 #include "copus/core/error.h"
@@ -52,8 +53,10 @@ std::string contradiction(const RunPlan& plan, const Config& config) {
   std::string found;
   auto const hold = [&](const char* key, const auto& given, std::int64_t chosen) {
     if (!found.empty() || !given || static_cast<std::int64_t>(*given) == chosen) return;
-    found = fmt::format("{} is {} now, and it had chosen {}", key,
-                        static_cast<std::int64_t>(*given), chosen);
+    // In the configuration's words: true and false are no numbers.
+    using Value = std::decay_t<decltype(*given)>;
+    found =
+        fmt::format("{} is {} now, and it had chosen {}", key, *given, static_cast<Value>(chosen));
   };
   hold("parallel.dp", asked.dp, l.dp);
   hold("parallel.tp", asked.tp, l.tp);

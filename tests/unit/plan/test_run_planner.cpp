@@ -33,6 +33,19 @@ Config small_run() {
   return config;
 }
 
+Cluster four_gpus(const Config& config) {
+  return cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
+}
+
+// Of 32 sequences.
+Configuration start_in(int dp, int tp, int pp, std::int64_t micro = 1) {
+  Configuration start{{{}, micro, Recompute::none}, 32};
+  start.shape.layout.dp = dp;
+  start.shape.layout.tp = tp;
+  start.shape.layout.pp = pp;
+  return start;
+}
+
 using Machine = std::function<double(const Configuration&)>;  // seconds of a step, on average
 
 struct Course {
@@ -86,9 +99,8 @@ Course drive(RunPlanner& planner, const Machine& machine, Configuration present,
 
 TEST_CASE("a run that was right from the start tries what looks better, and comes back to stay") {
   Config const config = small_run();
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 2, Recompute::none}, 32};
-  start.shape.layout.pp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(1, 1, 4, 2);
   RunPlanner planner(config, cluster, 4, start), untouched = planner;
   // Whatever else is tried takes three times as long as believed.
   Machine const machine = [&](const Configuration& c) {
@@ -106,9 +118,8 @@ TEST_CASE("a run that was right from the start tries what looks better, and come
 
 TEST_CASE("a run on a machine as believed ends in the best layout and is never rolled back") {
   Config const config = small_run();
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 1, Recompute::none}, 32};
-  start.shape.layout.tp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(1, 4, 1);
   RunPlanner planner(config, cluster, 4, start), untouched = planner;
   Machine const machine = [&](const Configuration& c) { return untouched.predicted_seconds(c); };
   Course const course = drive(planner, machine, start, 1500, 0.03);
@@ -121,9 +132,8 @@ TEST_CASE("a run on a machine as believed ends in the best layout and is never r
 
 TEST_CASE("slow steps that come in runs are predicted, and no decision goes by them") {
   Config const config = small_run();
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 1, Recompute::none}, 32};
-  start.shape.layout.tp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(1, 4, 1);
   RunPlanner planner(config, cluster, 4, start);
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
@@ -148,9 +158,8 @@ TEST_CASE("slow steps that come in runs are predicted, and no decision goes by t
 
 TEST_CASE("a switch that is refused is not wanted again at once, and others are") {
   Config const config = small_run();
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 1, Recompute::none}, 32};
-  start.shape.layout.tp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(1, 4, 1);
   RunPlanner planner(config, cluster, 4, start), untouched = planner;
   std::vector<std::pair<std::int64_t, StepShape>> wanted;
   for (std::int64_t step = 1; step <= 1000; ++step) {
@@ -185,7 +194,7 @@ TEST_CASE("a planner whose keys do nothing has the choice that it would have wit
   config.batch.max = 64;
   config.parallel.tp = 1;
   config.parallel.pp = 1;
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
+  Cluster const cluster = four_gpus(config);
   PlanTable const without = planned_rows(config, cluster, 4);
   config.parallel.sequence_parallel = true;
   config.parallel.virtual_stages = 3;
@@ -201,9 +210,8 @@ TEST_CASE("a check corrects the critical batch that decisions go by") {
   config.batch.min = 8;
   config.batch.max = 128;
   config.adapt.calibration = 2.0;
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 1, Recompute::none}, 32};
-  start.shape.layout.dp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(4, 1, 1);
   RunPlanner planner(config, cluster, 4, start);
   GnsReading noise;
   noise.state = GnsState::warm;
@@ -222,9 +230,8 @@ TEST_CASE("a check corrects the critical batch that decisions go by") {
 
 TEST_CASE("a change of micro-batch that was measured prices the next one, a switch another") {
   Config const config = small_run();
-  Cluster const cluster = cluster_of(config.cluster, hardware_preset("a100-sxm-40gb"));
-  Configuration start{{{}, 1, Recompute::none}, 32};
-  start.shape.layout.dp = 4;
+  Cluster const cluster = four_gpus(config);
+  Configuration const start = start_in(4, 1, 1);
   RunPlanner planner(config, cluster, 4, start);
   StepShape micro = start.shape, layout = start.shape;
   micro.micro = 2;

@@ -51,6 +51,10 @@ TEST_CASE("a choice that goes against a key that is given now is not gone on wit
     key.give(config);
     CHECK_THAT(plan_problem(chosen(), config, 8), Catch::StartsWith(key.name));
   }
+  Config split = config_of();
+  split.parallel.sequence_parallel = false;
+  CHECK(plan_problem(chosen(), split, 8) ==
+        "parallel.sequence_parallel is false now, and it had chosen true");
   Config same = config_of();
   same.parallel = {2, 2, 2, 2, 1, true, same.parallel.recompute};
   same.batch.micro = 2;
